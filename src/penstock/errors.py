@@ -1,0 +1,206 @@
+"""Expected failures: facts for the code, and the Kafka error code each becomes on the wire.
+
+Rooms raise them; handlers turn them into the code of a partition, topic or group; server/dispatch.py alone
+catches the rest. A bug is an assert, not one of these.
+"""
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    INVALID_UPDATE_VERSION = 95
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    FENCED_MEMBER_EPOCH = 110
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+
+
+class PenstockError(Exception):
+    """A failure somebody planned for. `code` is what a client sees."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class OffsetOutOfRange(PenstockError):
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def __init__(self, asked: int, start: int, end: int) -> None:
+        super().__init__(f"offset {asked} is outside [{start}, {end}]")
+        self.asked, self.start, self.end = asked, start, end
+
+
+class CorruptMessage(PenstockError):
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class InvalidRecord(PenstockError):
+    code = ErrorCode.INVALID_RECORD
+
+
+class InvalidTimestamp(PenstockError):
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class MessageTooLarge(PenstockError):
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class RecordListTooLarge(PenstockError):
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class UnsupportedForMessageFormat(PenstockError):
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class UnsupportedCompressionType(PenstockError):
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class UnknownTopicOrPartition(PenstockError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class UnknownTopicId(PenstockError):
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class NotLeaderOrFollower(PenstockError):
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class FencedLeaderEpoch(PenstockError):
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpoch(PenstockError):
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class OutOfOrderSequence(PenstockError):
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class DuplicateSequence(PenstockError):
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(PenstockError):
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class StorageFailed(PenstockError):
+    """A write, fsync or read failed; the log it hit is offline until an operator acts (never retried)."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class InvalidRequest(PenstockError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidConfig(PenstockError):
+    code = ErrorCode.INVALID_CONFIG
+
+
+class InvalidTopicName(PenstockError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicAlreadyExists(PenstockError):
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(PenstockError):
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(PenstockError):
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(PenstockError):
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class MalformedFrame(PenstockError):
+    """Bytes that are no Kafka request: the connection that sent them is closed."""
+
+    code = ErrorCode.INVALID_REQUEST
