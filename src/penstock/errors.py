@@ -90,6 +90,7 @@ class ErrorCode(IntEnum):
     FENCED_MEMBER_EPOCH = 110
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 class PenstockError(Exception):
@@ -204,3 +205,27 @@ class MalformedFrame(PenstockError):
     """Bytes that are no Kafka request: the connection that sent them is closed."""
 
     code = ErrorCode.INVALID_REQUEST
+
+
+class NotController(PenstockError):
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class PolicyViolation(PenstockError):
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class CoordinatorLoadInProgress(PenstockError):
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CoordinatorNotAvailable(PenstockError):
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class NotCoordinator(PenstockError):
+    code = ErrorCode.NOT_COORDINATOR
+
+
+class InvalidGroupId(PenstockError):
+    code = ErrorCode.INVALID_GROUP_ID

@@ -1,0 +1,68 @@
+# The two commands of the README are `make demo` and `make test`; each sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SYSTEM_READY := $(VENV)/.system-ready
+
+.PHONY: help setup demo serve test check format docs bench lock clean
+
+help:
+	@echo "make demo    the main job end to end: produce, consume in a group, kill the broker, lose nothing"
+	@echo "make test    every test, with real clients"
+	@echo "make serve   a broker on 127.0.0.1:9092, data in ./data"
+	@echo "make check   format, lint, types, floors, unit and property tests (under a minute)"
+	@echo "make bench   the benchmarks, as JSON in benchmarks/results"
+	@echo "make docs    write the generated pages of docs/ anew"
+	@echo "make setup   only the virtual environment and, as root, the Debian packages tests use"
+
+setup: $(READY) $(SYSTEM_READY)
+
+# --no-deps and hashes: exactly what requirements.lock names, nothing else.
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(SYSTEM_READY): scripts/system_packages.sh
+	@mkdir -p $(VENV)
+	sh scripts/system_packages.sh
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+serve: $(READY)
+	$(BIN)/penstock serve --data-dir data
+
+test: setup
+	$(BIN)/python -m pytest tests
+
+check: $(READY)
+	$(BIN)/ruff format --check src tests scripts benchmarks examples
+	$(BIN)/ruff check src tests scripts benchmarks examples
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/protocol_table.py --check
+	$(BIN)/python scripts/configuration_table.py --check
+	$(BIN)/python -m pytest tests/unit tests/properties -q
+
+format: $(READY)
+	$(BIN)/ruff format src tests scripts benchmarks examples
+	$(BIN)/ruff check --fix src tests scripts benchmarks examples
+
+docs: $(READY)
+	$(BIN)/python scripts/protocol_table.py
+	$(BIN)/python scripts/configuration_table.py
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+# After a change of dependencies in pyproject.toml.
+lock: $(READY)
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --generate-hashes --no-emit-index-url --no-header -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .hypothesis build dist

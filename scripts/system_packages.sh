@@ -1,0 +1,16 @@
+#!/bin/sh
+# Debian packages that tests use beside Python: kcat is one of the real clients, strace injects faults.
+# Without root or apt, or without a network, the tests that need them are skipped and say so.
+set -u
+packages=""
+command -v kcat >/dev/null 2>&1 || packages="$packages kcat"
+command -v strace >/dev/null 2>&1 || packages="$packages strace"
+[ -n "$packages" ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+    echo "not installed (needs root and apt):$packages"
+    exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086
+(apt-get update -q && apt-get install -y -q --no-install-recommends $packages) >/dev/null 2>&1 ||
+    echo "could not be installed:$packages"

@@ -1,0 +1,191 @@
+"""A broker: builds the parts in order, joins them, runs them, takes them down in reverse.
+
+Called by cli.serve and testing. Start to first answer is the order of `start`; nothing below knows of anything above.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from penstock.clock import Clock, Rng, SystemClock
+from penstock.cluster.controller import Controller
+from penstock.cluster.directory import DirectoryClaim, claim_directory
+from penstock.cluster.feed import ImageFeed
+from penstock.cluster.image import ClusterImage, ImageChanges, Topic
+from penstock.cluster.layout import Layout
+from penstock.cluster.membership import Membership, Registration
+from penstock.cluster.sqlite_store import open_sqlite_store
+from penstock.cluster.store import MetadataStore
+from penstock.config import BrokerConfig
+from penstock.disk import Disk, RealDisk
+from penstock.handlers.context import HandlerContext, Node
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.log.directory import LogDirectory, LogRequest
+from penstock.model import Endpoint, LeaderEpoch, NodeId, TopicPartition
+from penstock.replication.replicas import Replicas
+from penstock.server.dispatch import Dispatcher
+from penstock.server.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+METADATA_FILE = "metadata.db"
+
+
+class Broker:
+    def __init__(
+        self, config: BrokerConfig, *, clock: Clock | None = None, rng: Rng | None = None, disk: Disk | None = None
+    ) -> None:
+        if not __debug__:
+            raise RuntimeError("penstock relies on its assertions: do not run it under python -O")
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.rng = rng or Rng()
+        self.disk = disk or RealDisk()
+        self.node_id = NodeId(config.node_id)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.logs = LogDirectory(self.disk, config.data_dir, self.clock, self.rng)
+        self.replicas = Replicas(self.logs)
+        self.image = ClusterImage(Layout())
+        self.listener = Listener(config, self.clock)
+        self.endpoint = Endpoint("", 0)
+        self._claim: DirectoryClaim
+        self._store: MetadataStore
+        self._membership: Membership
+
+    async def start(self) -> None:
+        config = self.config
+        self._claim = claim_directory(config.data_dir, self.disk, self.rng)
+        self.logs.prepare()
+        self._store = await open_sqlite_store(config.data_dir / METADATA_FILE)
+        feed = ImageFeed(self._store, self.image, self._on_changes)
+        await feed.load()
+        self._take_broker_configs()
+
+        bound = await self.listener.bind(config.listen)
+        self.endpoint = Endpoint(config.advertise.host, config.advertise.port or bound.port)
+        self._run(feed.run())
+        rack = config.broker_rack or None
+        registration = Registration(self.node_id, self.endpoint, rack, self._claim.id)
+        self._membership = Membership(self._store, feed, registration, self.rng)
+        await self._membership.join()
+        self._run(self._membership.run())
+        controller = Controller(
+            self._store, feed, self.rng, fence=self._membership.fence, check_topic=self.config.topic
+        )
+
+        await self._open_logs(controller)
+        context = HandlerContext(
+            node=Node(self.node_id, self.endpoint, rack),
+            cluster_id=self.image.cluster_id,
+            config=config,
+            clock=self.clock,
+            rng=self.rng,
+            disk=self.disk,
+            image=self.image,
+            controller=controller,
+            replicas=self.replicas,
+            fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
+        )
+        await self.listener.serve(Dispatcher(context))
+        self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
+        self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
+        logger.info("broker %d listens on %s, data in %s", self.node_id, self.endpoint, config.data_dir)
+
+    async def stop(self) -> None:
+        """Answer no more, make everything durable, say that it was a clean stop."""
+        await self.listener.close()
+        await self._end_tasks()
+        await self.logs.close()
+        await self._membership.close()
+        await self._store.close()
+        self._claim.close()
+        self.disk.close()
+
+    async def crash(self) -> None:
+        """End as a killed process would, for tests: nothing flushed, nothing said; locks and sockets are let go."""
+        await self.listener.close()
+        await self._end_tasks()
+        self.logs.release()
+        await self._store.close()
+        self._claim.close()
+        self.disk.close()
+
+    # The image
+
+    def _on_changes(self, changes: ImageChanges) -> None:
+        for topic in changes.topics_deleted:
+            self.replicas.drop(topic.name)
+        for topic in changes.topics_created:
+            self._host(topic)
+        for topic in {
+            topic.name: topic for topic, _ in (*changes.partitions_added, *changes.partitions_changed)
+        }.values():
+            self._host(topic)
+        if changes.broker_configs_changed:
+            self._take_broker_configs()
+            for topic in self.image.topics.values():
+                self.replicas.configure(topic.name, self.config.topic(topic.configs))
+        for topic in changes.topic_configs_changed:
+            self.replicas.configure(topic.name, self.config.topic(topic.configs))
+
+    def _host(self, topic: Topic) -> None:
+        epochs = {
+            index: LeaderEpoch(state.leader_epoch)
+            for index, state in enumerate(topic.partitions)
+            if state.leader == self.node_id
+        }
+        if epochs:
+            self.replicas.host(topic.name, topic.id, self.config.topic(topic.configs), epochs)
+
+    def _take_broker_configs(self) -> None:
+        configs = self.image.broker_configs
+        self.config.change_dynamic(configs.get("", {}), configs.get(str(self.node_id), {}))
+
+    async def _open_logs(self, controller: Controller) -> None:
+        mine = [
+            (topic, index)
+            for topic in self.image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if state.leader == self.node_id
+        ]
+        configs = {topic.name: self.config.topic(topic.configs) for topic in self.image.topics.values()}
+        await self.logs.open_all(
+            LogRequest(TopicPartition(topic.name, index), topic.id, configs[topic.name]) for topic, index in mine
+        )
+        if mine and not self.logs.was_clean:
+            # Consumers that saw what the crash has cut off notice it by the new epoch (KIP-320).
+            await controller.bump_leader_epochs((topic.id, index) for topic, index in mine)
+        for topic in self.image.topics.values():
+            self._host(topic)
+
+    # Housekeeping
+
+    async def _apply_retention(self) -> None:
+        await self.logs.apply_retention(self.replicas.committed_offsets(), self.config.producer_id_expiration_ms)
+
+    async def _every(self, interval_ms: Callable[[], int], work: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms() / 1000)
+            try:
+                await work()
+            except Exception:
+                # One failed round of housekeeping must not end all later ones.
+                logger.exception("housekeeping failed")
+
+    def _run(self, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            await work
+
+        task = asyncio.get_running_loop().create_task(run())
+        task.add_done_callback(_report)
+        self._tasks.append(task)
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("a task of the broker ended", exc_info=task.exception())

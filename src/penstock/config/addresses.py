@@ -1,0 +1,64 @@
+"""Addresses as settings spell them: listeners, the HTTP address, limits per address.
+
+Called by the broker's table to refuse a bad one and by BrokerConfig to read a good one.
+"""
+
+from ipaddress import ip_address
+
+from penstock.model import Endpoint
+
+# Until TLS and SASL are there, any other protocol would promise what the listener does not do.
+PROTOCOL = "PLAINTEXT"
+WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """`host:port`, `[v6]:port` or `PLAINTEXT://host:port`; raises ValueError with what is wrong."""
+    protocol, separator, address = text.rpartition("://")
+    if separator and protocol.upper() != PROTOCOL:
+        raise ValueError(f"{protocol!r} is not a protocol served here; use {PROTOCOL}://host:port")
+    host, colon, port = address.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise ValueError(f"{text!r} is no host:port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, as [::1]:9092")
+    return Endpoint(host, int(port))
+
+
+def listeners_fault(listeners: tuple[str, ...]) -> str | None:
+    if len(listeners) > 1:
+        return "one listener only"
+    for listener in listeners:
+        try:
+            parse_endpoint(listener)
+        except ValueError as fault:
+            return str(fault)
+    return None
+
+
+def http_fault(address: str) -> str | None:
+    return listeners_fault((address,)) if address else None
+
+
+def overrides_fault(overrides: tuple[str, ...]) -> str | None:
+    try:
+        parse_overrides(overrides)
+    except ValueError as fault:
+        return str(fault)
+    return None
+
+
+def parse_overrides(overrides: tuple[str, ...]) -> dict[str, int]:
+    """`address:count` pairs, keyed by the address in the form the kernel gives a peer's."""
+    limits: dict[str, int] = {}
+    for override in overrides:
+        address, _, count = override.rpartition(":")
+        try:
+            if not (count.isascii() and count.isdigit()):
+                raise ValueError
+            limits[str(ip_address(address.strip("[]")))] = int(count)
+        except ValueError:
+            raise ValueError(f"{override!r} is no address:count") from None
+    return limits

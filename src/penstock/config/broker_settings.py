@@ -1,0 +1,310 @@
+"""The broker's settings: the table. Names, defaults and limits are those of Kafka 4.3 unless a row says otherwise.
+
+Called by BrokerConfig, which fills it from file, command line and the cluster's metadata.
+Read-only rows can be set at start only. Everything that names a path, an address or a program is read-only: whoever may
+alter configs over the wire must not choose what this process opens.
+"""
+
+from dataclasses import dataclass
+
+from penstock.config.addresses import http_fault, listeners_fault, overrides_fault
+from penstock.config.setting import (
+    CLUSTER_WIDE,
+    HIGH,
+    INT_MAX,
+    LONG_MAX,
+    LOW,
+    PER_BROKER,
+    choice,
+    choices,
+    double,
+    flag,
+    integer,
+    items,
+    long,
+    optional_integer,
+    optional_long,
+    optional_text,
+    settings_of,
+    text,
+)
+from penstock.config.topic_config import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    DURABILITIES,
+    SEGMENT_BYTES_MIN,
+    TIMESTAMP_TYPES,
+    gzip_level_fault,
+)
+
+
+def _one_directory_fault(directories: tuple[str, ...]) -> str | None:
+    return None if len(directories) == 1 else "penstock keeps its data in one directory"
+
+
+def _budget_fault(budget: int) -> str | None:
+    return None if budget == -1 or budget > 0 else "neither -1 (no limit) nor a number of bytes"
+
+
+# No repr: a broker's settings in a log line or a traceback would show its secrets.
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)
+class BrokerSettings:
+    # A row reads as name, default, meaning, limits; one argument a line would hide the table.
+    # fmt: off
+
+    # This node.
+    node_id: int = integer("node.id", 1, "This broker's id in the cluster.", low=0, importance=HIGH)
+    broker_rack: str | None = optional_text("broker.rack", "Where this broker stands; replicas are spread over racks.")
+    listeners: tuple[str, ...] = items(
+        "listeners", ("PLAINTEXT://127.0.0.1:9092",), "The address to listen at, as PLAINTEXT://host:port or "
+        "host:port. Port 0 takes a free one.", check=listeners_fault, importance=HIGH)
+    advertised_listeners: tuple[str, ...] = items(
+        "advertised.listeners", (), "The address clients are told to use, when it is not the one listened at.",
+        check=listeners_fault, importance=HIGH)
+    log_dirs: tuple[str, ...] = items(
+        "log.dirs", ("penstock-data",), "The directory that holds the logs and the metadata. One, where Kafka takes "
+        "several.", check=_one_directory_fault, importance=HIGH)
+    penstock_http_listen: str = text(
+        "penstock.http.listen", "127.0.0.1:9644", "The address of /metrics and /health; empty for none.",
+        check=http_fault)
+
+    # Topics that do not say otherwise.
+    num_partitions: int = integer("num.partitions", 1, "Partitions of a topic created without a number.", low=1)
+    default_replication_factor: int = integer(
+        "default.replication.factor", 1, "Replicas of a topic created without a number.", low=1)
+    auto_create_topics_enable: bool = flag(
+        "auto.create.topics.enable", True, "Create a topic when a client asks for one that is not there.",
+        importance=HIGH)
+    delete_topic_enable: bool = flag("delete.topic.enable", True, "Let clients delete topics.", importance=HIGH)
+    log_segment_bytes: int = integer(
+        "log.segment.bytes", 1 << 30, "Default of the topic setting `segment.bytes`.", low=SEGMENT_BYTES_MIN,
+        dynamic=CLUSTER_WIDE, importance=HIGH)
+    log_roll_ms: int | None = optional_long(
+        "log.roll.ms", "Default of the topic setting `segment.ms`; unset, `log.roll.hours` counts.", low=1,
+        dynamic=CLUSTER_WIDE, importance=HIGH)
+    log_roll_hours: int = integer("log.roll.hours", 168, "`log.roll.ms` in hours.", low=1, importance=HIGH)
+    log_roll_jitter_ms: int | None = optional_long(
+        "log.roll.jitter.ms", "Default of the topic setting `segment.jitter.ms`; unset, `log.roll.jitter.hours` "
+        "counts.", low=0, dynamic=CLUSTER_WIDE)
+    log_roll_jitter_hours: int = integer("log.roll.jitter.hours", 0, "`log.roll.jitter.ms` in hours.", low=0)
+    log_retention_ms: int | None = optional_long(
+        "log.retention.ms", "Default of the topic setting `retention.ms`; unset, `log.retention.minutes` counts. -1 is "
+        "no limit.", low=-1, dynamic=CLUSTER_WIDE, importance=HIGH)
+    log_retention_minutes: int | None = optional_integer(
+        "log.retention.minutes", "`log.retention.ms` in minutes; unset, `log.retention.hours` counts.", low=-1,
+        importance=HIGH)
+    log_retention_hours: int = integer(
+        "log.retention.hours", 168, "`log.retention.ms` in hours.", low=-1, importance=HIGH)
+    log_retention_bytes: int = long(
+        "log.retention.bytes", -1, "Default of the topic setting `retention.bytes`.", low=-1, dynamic=CLUSTER_WIDE,
+        importance=HIGH)
+    log_cleanup_policy: frozenset[str] = choices(
+        "log.cleanup.policy", frozenset({"delete"}), CLEANUP_POLICIES, "Default of the topic setting `cleanup.policy`.",
+        dynamic=CLUSTER_WIDE)
+    log_index_interval_bytes: int = integer(
+        "log.index.interval.bytes", 4096, "Default of the topic setting `index.interval.bytes`.", low=0,
+        dynamic=CLUSTER_WIDE)
+    log_index_size_max_bytes: int = integer(
+        "log.index.size.max.bytes", 10 << 20, "Default of the topic setting `segment.index.bytes`.", low=4,
+        dynamic=CLUSTER_WIDE)
+    log_flush_interval_messages: int = long(
+        "log.flush.interval.messages", LONG_MAX, "Default of the topic setting `flush.messages`.", low=1,
+        dynamic=CLUSTER_WIDE, importance=HIGH)
+    log_flush_interval_ms: int | None = optional_long(
+        "log.flush.interval.ms", "Default of the topic setting `flush.ms`; unset, `log.flush.scheduler.interval.ms` "
+        "counts.", low=0, dynamic=CLUSTER_WIDE, importance=HIGH)
+    log_flush_scheduler_interval_ms: int = long(
+        "log.flush.scheduler.interval.ms", LONG_MAX, "How often logs are looked at for `flush.ms`.", low=1)
+    log_preallocate: bool = flag(
+        "log.preallocate", False, "Default of the topic setting `preallocate`.", dynamic=CLUSTER_WIDE)
+    log_segment_delete_delay_ms: int = long(
+        "log.segment.delete.delay.ms", 60_000, "Default of the topic setting `file.delete.delay.ms`.", low=0,
+        dynamic=CLUSTER_WIDE)
+    log_message_timestamp_type: str = choice(
+        "log.message.timestamp.type", "CreateTime", TIMESTAMP_TYPES,
+        "Default of the topic setting `message.timestamp.type`.", dynamic=CLUSTER_WIDE)
+    log_message_timestamp_before_max_ms: int = long(
+        "log.message.timestamp.before.max.ms", LONG_MAX, "Default of the topic setting "
+        "`message.timestamp.before.max.ms`.", low=0, dynamic=CLUSTER_WIDE)
+    log_message_timestamp_after_max_ms: int = long(
+        "log.message.timestamp.after.max.ms", 3_600_000, "Default of the topic setting "
+        "`message.timestamp.after.max.ms`.", low=0, dynamic=CLUSTER_WIDE)
+    message_max_bytes: int = integer(
+        "message.max.bytes", 1_048_588, "Default of the topic setting `max.message.bytes`.", low=0,
+        dynamic=CLUSTER_WIDE, importance=HIGH)
+    compression_type: str = choice(
+        "compression.type", "producer", COMPRESSION_TYPES, "Default of the topic setting `compression.type`.",
+        dynamic=CLUSTER_WIDE, importance=HIGH)
+    compression_gzip_level: int = integer(
+        "compression.gzip.level", -1, "Default of the topic setting `compression.gzip.level`.", check=gzip_level_fault,
+        dynamic=CLUSTER_WIDE)
+    compression_lz4_level: int = integer(
+        "compression.lz4.level", 9, "Default of the topic setting `compression.lz4.level`.", low=1, high=17,
+        dynamic=CLUSTER_WIDE)
+    compression_zstd_level: int = integer(
+        "compression.zstd.level", 3, "Default of the topic setting `compression.zstd.level`.", low=-131072, high=22,
+        dynamic=CLUSTER_WIDE)
+    min_insync_replicas: int = integer(
+        "min.insync.replicas", 1, "Default of the topic setting `min.insync.replicas`.", low=1, dynamic=CLUSTER_WIDE,
+        importance=HIGH)
+    unclean_leader_election_enable: bool = flag(
+        "unclean.leader.election.enable", False, "Default of the topic setting `unclean.leader.election.enable`.",
+        dynamic=CLUSTER_WIDE, importance=HIGH, honoured=False)
+    penstock_durability: str = choice(
+        "penstock.durability", "fsync", DURABILITIES, "Default of the topic setting `penstock.durability`.",
+        dynamic=CLUSTER_WIDE, importance=HIGH)
+    log_local_retention_ms: int = long(
+        "log.local.retention.ms", -2, "Default of the topic setting `local.retention.ms`.", low=-2,
+        dynamic=CLUSTER_WIDE, honoured=False)
+    log_local_retention_bytes: int = long(
+        "log.local.retention.bytes", -2, "Default of the topic setting `local.retention.bytes`.", low=-2,
+        dynamic=CLUSTER_WIDE, honoured=False)
+
+    # Housekeeping of logs.
+    log_retention_check_interval_ms: int = long(
+        "log.retention.check.interval.ms", 300_000, "How often logs are looked at for segments past their retention.",
+        low=1)
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        "log.flush.offset.checkpoint.interval.ms", 60_000, "How often the recovery points are written; after a crash "
+        "the log is checked from there on.", low=1)
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(
+        "log.flush.start.offset.checkpoint.interval.ms", 60_000, "How often the log start offsets are written.", low=1)
+    log_cleaner_enable: bool = flag("log.cleaner.enable", True, "Compact logs at all.")
+    log_cleaner_backoff_ms: int = long(
+        "log.cleaner.backoff.ms", 15_000, "How long to wait when no log needs compaction.", low=0, dynamic=CLUSTER_WIDE)
+    log_cleaner_dedupe_buffer_size: int = long(
+        "log.cleaner.dedupe.buffer.size", 128 << 20, "Memory for the keys of one pass of compaction, in its own "
+        "process.", low=1 << 20, dynamic=CLUSTER_WIDE)
+    log_cleaner_min_cleanable_ratio: float = double(
+        "log.cleaner.min.cleanable.ratio", 0.5, "Default of the topic setting `min.cleanable.dirty.ratio`.", low=0,
+        high=1, dynamic=CLUSTER_WIDE)
+    log_cleaner_delete_retention_ms: int = long(
+        "log.cleaner.delete.retention.ms", 86_400_000, "Default of the topic setting `delete.retention.ms`.", low=0,
+        dynamic=CLUSTER_WIDE)
+    log_cleaner_min_compaction_lag_ms: int = long(
+        "log.cleaner.min.compaction.lag.ms", 0, "Default of the topic setting `min.compaction.lag.ms`.", low=0,
+        dynamic=CLUSTER_WIDE)
+    log_cleaner_max_compaction_lag_ms: int = long(
+        "log.cleaner.max.compaction.lag.ms", LONG_MAX, "Default of the topic setting `max.compaction.lag.ms`.", low=1,
+        dynamic=CLUSTER_WIDE)
+    log_cleaner_threads: int = integer(
+        "log.cleaner.threads", 1, "Compaction runs in one process of its own.", low=0, dynamic=CLUSTER_WIDE,
+        honoured=False)
+
+    # Connections and requests.
+    socket_request_max_bytes: int = integer(
+        "socket.request.max.bytes", 100 << 20, "The largest request accepted.", low=1)
+    sasl_server_max_receive_size: int = integer(
+        "sasl.server.max.receive.size", 512 << 10, "The largest request accepted before a client has authenticated.",
+        low=1)
+    penstock_frame_timeout_ms: int = long(
+        "penstock.frame.timeout.ms", 30_000, "A request whose bytes have not all come after this time closes its "
+        "connection.", low=1)
+    queued_max_request_bytes: int = long(
+        "queued.max.request.bytes", 64 << 20, "Bytes of requests held in memory over all connections; past it the "
+        "broker stops reading. One request is always let in. -1 is no limit, which is Kafka's default.",
+        check=_budget_fault)
+    penstock_decompression_ratio_max: int = integer(
+        "penstock.decompression.ratio.max", 32, "A batch may not decompress to more than `max.message.bytes` times "
+        "this.", low=1)
+    max_connections: int = integer("max.connections", INT_MAX, "Connections in all.", low=0, dynamic=CLUSTER_WIDE)
+    max_connections_per_ip: int = integer(
+        "max.connections.per.ip", INT_MAX, "Connections from one address.", low=0, dynamic=CLUSTER_WIDE)
+    max_connections_per_ip_overrides: tuple[str, ...] = items(
+        "max.connections.per.ip.overrides", (), "Addresses with a limit of their own, as address:count.",
+        check=overrides_fault, dynamic=CLUSTER_WIDE)
+    max_connection_creation_rate: int = integer(
+        "max.connection.creation.rate", INT_MAX, "New connections a second.", low=0, dynamic=CLUSTER_WIDE)
+    connections_max_idle_ms: int = long(
+        "connections.max.idle.ms", 600_000, "A connection silent for this long is closed; negative never.")
+    socket_listen_backlog_size: int = integer(
+        "socket.listen.backlog.size", 1024, "Connections the kernel keeps waiting to be accepted. Kafka's is 50.",
+        low=1)
+    socket_send_buffer_bytes: int = integer(
+        "socket.send.buffer.bytes", -1, "The kernel's send buffer; -1 leaves it to the kernel. Kafka's is 102400.",
+        low=-1)
+    socket_receive_buffer_bytes: int = integer(
+        "socket.receive.buffer.bytes", -1, "The kernel's receive buffer; -1 leaves it to the kernel. Kafka's is "
+        "102400.", low=-1)
+    fetch_max_bytes: int = integer(
+        "fetch.max.bytes", 55 << 20, "The most one fetch returns, whatever the client asks for.", low=1024)
+    max_incremental_fetch_session_cache_slots: int = integer(
+        "max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions kept at a time.", low=0)
+    max_request_partition_size_limit: int = integer(
+        "max.request.partition.size.limit", 2000, "Partitions in one answer to DescribeTopicPartitions.", low=1)
+    num_network_threads: int = integer(
+        "num.network.threads", 3, "One event loop serves all connections.", low=1, dynamic=CLUSTER_WIDE, honoured=False)
+    num_io_threads: int = integer(
+        "num.io.threads", 8, "One event loop handles all requests.", low=1, dynamic=CLUSTER_WIDE, honoured=False)
+    background_threads: int = integer(
+        "background.threads", 10, "Background work runs as tasks of the event loop.", low=1, dynamic=CLUSTER_WIDE,
+        honoured=False)
+
+    # Groups and committed offsets.
+    group_min_session_timeout_ms: int = integer(
+        "group.min.session.timeout.ms", 6_000, "The shortest session time-out a member may ask for.", low=0)
+    group_max_session_timeout_ms: int = integer(
+        "group.max.session.timeout.ms", 1_800_000, "The longest session time-out a member may ask for.", low=0)
+    group_initial_rebalance_delay_ms: int = integer(
+        "group.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for more members before it starts.",
+        low=0)
+    group_max_size: int = integer("group.max.size", INT_MAX, "Members of one group.", low=1)
+    offsets_topic_num_partitions: int = integer(
+        "offsets.topic.num.partitions", 50, "Partitions of `__consumer_offsets`; must not change once it exists.",
+        low=1, importance=HIGH)
+    offsets_topic_replication_factor: int = integer(
+        "offsets.topic.replication.factor", 3, "Replicas of `__consumer_offsets`, as far as there are brokers.", low=1,
+        importance=HIGH)
+    offsets_topic_segment_bytes: int = integer(
+        "offsets.topic.segment.bytes", 100 << 20, "Segment size of `__consumer_offsets`.", low=SEGMENT_BYTES_MIN,
+        importance=HIGH)
+    offsets_retention_minutes: int = integer(
+        "offsets.retention.minutes", 10_080, "How long offsets outlive the last member of their group.", low=1,
+        importance=HIGH)
+    offsets_retention_check_interval_ms: int = long(
+        "offsets.retention.check.interval.ms", 600_000, "How often groups are looked at for expired offsets.", low=1)
+    offset_metadata_max_bytes: int = integer(
+        "offset.metadata.max.bytes", 4096, "The longest note a client may store with an offset.", low=0)
+    offset_commit_timeout_ms: int = integer(
+        "offset.commit.timeout.ms", 5_000, "How long a commit waits for the log.", low=1)
+
+    # Producers and transactions.
+    producer_id_expiration_ms: int = integer(
+        "producer.id.expiration.ms", 86_400_000, "How long an idle producer's sequence state is kept.", low=1,
+        dynamic=CLUSTER_WIDE, importance=LOW)
+    producer_id_expiration_check_interval_ms: int = integer(
+        "producer.id.expiration.check.interval.ms", 600_000, "How often idle producers are looked for.", low=1,
+        importance=LOW)
+    transactional_id_expiration_ms: int = integer(
+        "transactional.id.expiration.ms", 604_800_000, "How long an idle transactional id is kept.", low=1,
+        honoured=False)
+    transaction_max_timeout_ms: int = integer(
+        "transaction.max.timeout.ms", 900_000, "The longest transaction a producer may ask for.", low=1, honoured=False)
+    transaction_state_log_num_partitions: int = integer(
+        "transaction.state.log.num.partitions", 50, "Partitions of `__transaction_state`.", low=1, honoured=False)
+    transaction_state_log_replication_factor: int = integer(
+        "transaction.state.log.replication.factor", 3, "Replicas of `__transaction_state`.", low=1, honoured=False)
+    transaction_state_log_min_isr: int = integer(
+        "transaction.state.log.min.isr", 2, "`min.insync.replicas` of `__transaction_state`.", low=1, honoured=False)
+
+    # Quotas.
+    quota_window_num: int = integer(
+        "quota.window.num", 11, "Windows over which a client's rate is measured.", low=1, importance=LOW)
+    quota_window_size_seconds: int = integer(
+        "quota.window.size.seconds", 1, "The length of one such window.", low=1, importance=LOW)
+    controller_quota_window_num: int = integer(
+        "controller.quota.window.num", 11, "`quota.window.num` for changes of topics and partitions.", low=1,
+        importance=LOW)
+    controller_quota_window_size_seconds: int = integer(
+        "controller.quota.window.size.seconds", 1, "`quota.window.size.seconds` for changes of topics and partitions.",
+        low=1, importance=LOW)
+    leader_replication_throttled_rate: int = long(
+        "leader.replication.throttled.rate", LONG_MAX, "Bytes a second a leader sends to throttled replicas.", low=0,
+        dynamic=PER_BROKER, honoured=False)
+    follower_replication_throttled_rate: int = long(
+        "follower.replication.throttled.rate", LONG_MAX, "Bytes a second throttled replicas fetch.", low=0,
+        dynamic=PER_BROKER, honoured=False)
+    # fmt: on
+
+
+BROKER_SETTINGS = settings_of(BrokerSettings)

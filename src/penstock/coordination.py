@@ -1,0 +1,327 @@
+"""Decide -> append -> commit -> apply -> reply: one runtime for all that is kept in an internal topic.
+
+Called by groups.coordinator; transactions and queues stand on it too. The broker gives it a Ledger for each partition
+of an internal topic that it leads.
+Invariants:
+- What a record changes, changes in StateMachine.apply(): in log order, and not before the record is committed.
+- No reply that rests on a record leaves before that record is committed and applied.
+- Memory follows the log. An append that was refused is undone as if never asked. One that was written and then failed
+  may or may not be there, so the shard ends, and loading it anew reads what is true.
+- Decisions of one turn of the loop share a batch, hence one write and one fsync.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from penstock.clock import Clock
+from penstock.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    MalformedFrame,
+    NotCoordinator,
+    PenstockError,
+)
+from penstock.model import TopicPartition
+from penstock.records.batch import BatchHeader
+from penstock.records.record import Record, decode_records, encode_batch
+
+log = logging.getLogger(__name__)
+
+# Below the default max.message.bytes with room to spare: a decision too large for the topic then stands in a batch
+# of its own, and its refusal takes no other with it.
+BATCH_BYTES_MAX = 512 * 1024
+RECORD_OVERHEAD_BYTES = 32
+LOAD_BATCH_BYTES_MAX = 128 * 1024 * 1024
+LOAD_RECORDS_PER_TURN = 2_000
+
+R = TypeVar("R")
+
+
+class Now(NamedTuple):
+    """One reading of the clock: wall time for what is kept, steady time for deadlines, since wall time may jump."""
+
+    wall_ms: int
+    steady_ms: int
+
+
+def read_clock(clock: Clock) -> Now:
+    return Now(clock.now_ms(), int(clock.monotonic() * 1000))
+
+
+class Ledger(Protocol):
+    """One partition of an internal topic, led by this broker."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def append(self, batch: bytes | bytearray) -> Awaitable[int]:
+        """Write the batch now; the awaitable gives its base offset once it is committed, as with acks=all.
+
+        Raising here means that nothing was written. The awaitable raises only when the partition is lost to this
+        broker (leadership gone, log offline): a slow commit is waited for, since its record may yet be committed.
+        """
+        ...
+
+    def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        """Every batch from log start to log end."""
+        ...
+
+
+class Waiter(Protocol):
+    """Where a reply goes: an asyncio.Future, though a state machine only carries it about."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, exception: PenstockError, /) -> None: ...
+
+
+Reply = tuple[Waiter, Any]
+
+
+@dataclass(slots=True)
+class Decision(Generic[R]):
+    """What a request leads to: records to append, and replies to give once they are committed."""
+
+    records: list[R] = field(default_factory=list[R])
+    replies: list[Reply] = field(default_factory=list[Reply])
+    # Takes back what was done in expectation of the records, when they are refused; gives the replies that follow.
+    undo: Callable[[ErrorCode], Sequence[Reply]] | None = None
+
+
+class StateMachine(Protocol[R]):
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """Key and value; a value of None is a tombstone."""
+        ...
+
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
+        """None for a record of a newer kind or version, which is not ours to judge. Raises MalformedFrame."""
+        ...
+
+    def apply(self, record: R, now: Now) -> Iterable[Reply]: ...
+
+
+class ShardState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+class _Batch(Generic[R]):
+    __slots__ = ("committed", "decisions", "deadline")
+
+    def __init__(self, decisions: list[Decision[R]], committed: "asyncio.Future[int]", deadline: float) -> None:
+        self.decisions = decisions
+        self.committed = committed
+        self.deadline: float | None = deadline  # for the replies; None once they were given up
+
+
+class Shard(Generic[R]):
+    """One partition of an internal topic and the state machine kept in it."""
+
+    __slots__ = (
+        "_clock",
+        "_in_flight",
+        "_on_lost",
+        "_pairs",
+        "_pairs_bytes",
+        "_reply_timer",
+        "_turn",
+        "ledger",
+        "machine",
+        "reply_timeout_ms",
+        "state",
+    )
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        machine: StateMachine[R],
+        clock: Clock,
+        on_lost: Callable[[PenstockError], None],
+        reply_timeout_ms: int = 5_000,
+    ) -> None:
+        self.ledger = ledger
+        self.machine = machine
+        self.state = ShardState.LOADING
+        self.reply_timeout_ms = reply_timeout_ms
+        self._clock = clock
+        self._on_lost = on_lost
+        self._turn: list[Decision[R]] = []
+        self._pairs: list[tuple[bytes, bytes | None]] = []
+        self._pairs_bytes = 0
+        self._in_flight: deque[_Batch[R]] = deque()
+        self._reply_timer: asyncio.TimerHandle | None = None
+
+    async def load(self) -> int:
+        """Apply every record of the partition, and be active. Gives the number of records."""
+        assert self.state is ShardState.LOADING
+        count = since_yield = 0
+        async for header, batch in self.ledger.read_all():
+            if self.state is not ShardState.LOADING:
+                return count
+            if header.is_control:
+                continue
+            now = read_clock(self._clock)
+            for record in decode_records(batch, header, LOAD_BATCH_BYTES_MAX):
+                self._load_record(record, now)
+            count += header.record_count
+            since_yield += header.record_count
+            if since_yield >= LOAD_RECORDS_PER_TURN:
+                since_yield = 0
+                await asyncio.sleep(0)
+        if self.state is ShardState.LOADING:
+            self.state = ShardState.ACTIVE
+        return count
+
+    def perform(self, decision: Decision[R]) -> None:
+        """Append the decision's records with the others of this turn; reply when they are committed and applied."""
+        if self.state is not ShardState.ACTIVE:
+            _fail(decision.replies, NotCoordinator(f"{self.ledger.topic_partition} is {self.state.value} here"))
+            return
+        if not decision.records:
+            _deliver(decision.replies)
+            return
+        encode = self.machine.encode
+        pairs = [encode(record) for record in decision.records]
+        size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in pairs)
+        if self._turn and self._pairs_bytes + size > BATCH_BYTES_MAX:
+            self._append_turn()
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._append_turn)
+        self._turn.append(decision)
+        self._pairs += pairs
+        self._pairs_bytes += size
+
+    def close(self, error: PenstockError) -> None:
+        """The partition is led elsewhere, or lost: whoever waits for a commit is told, and nothing is applied more."""
+        self.state = ShardState.CLOSED
+        if self._reply_timer is not None:
+            self._reply_timer.cancel()
+        decisions = [decision for batch in self._in_flight for decision in batch.decisions] + self._turn
+        self._in_flight.clear()
+        self._turn, self._pairs, self._pairs_bytes = [], [], 0
+        for decision in decisions:
+            _fail(decision.replies, error)
+
+    def _load_record(self, record: Record, now: Now) -> None:
+        if record.key is None:
+            log.error("%s: record %d has no key, skipped", self.ledger.topic_partition, record.offset)
+            return
+        try:
+            decoded = self.machine.decode(record.key, record.value)
+        except MalformedFrame as error:
+            # One bad record must not keep every group of the partition from ever loading.
+            log.error("%s: record %d skipped: %s", self.ledger.topic_partition, record.offset, error)
+            return
+        if decoded is not None:
+            self.machine.apply(decoded, now)
+
+    def _append_turn(self) -> None:
+        if not self._turn:
+            return
+        decisions, pairs = self._turn, self._pairs
+        self._turn, self._pairs, self._pairs_bytes = [], [], 0
+        now_ms = self._clock.now_ms()
+        try:
+            appended = self.ledger.append(
+                encode_batch([Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)])
+            )
+        except PenstockError as error:
+            self._refuse(decisions, error)
+            return
+        committed = asyncio.ensure_future(appended)
+        deadline = self._clock.monotonic() + self.reply_timeout_ms / 1000
+        self._in_flight.append(_Batch(decisions, committed, deadline))
+        committed.add_done_callback(self._on_committed)
+        self._arm_reply_timer()
+
+    def _refuse(self, decisions: list[Decision[R]], error: PenstockError) -> None:
+        error = as_coordinator_error(error)
+        log.warning("%s: an append was refused: %s", self.ledger.topic_partition, error)
+        # Newest first: each undo finds the state as its own decision left it.
+        for decision in reversed(decisions):
+            if decision.undo is not None:
+                _deliver(decision.undo(error.code))
+            _fail(decision.replies, error)
+
+    def _on_committed(self, committed: "asyncio.Future[int]") -> None:
+        if not committed.cancelled():
+            committed.exception()  # heard here, so that a shard closed meanwhile leaves no complaint of a lost one
+        # Only from the front: a later batch may be reported first, and records are applied in log order.
+        now = read_clock(self._clock)
+        while self._in_flight and self._in_flight[0].committed.done():
+            batch = self._in_flight[0]
+            if batch.committed.cancelled() or batch.committed.exception() is not None:
+                self._lose(batch.committed)
+                return
+            self._in_flight.popleft()
+            for decision in batch.decisions:
+                for record in decision.records:
+                    _deliver(self.machine.apply(record, now))
+                _deliver(decision.replies)
+
+    def _lose(self, committed: "asyncio.Future[int]") -> None:
+        cause = None if committed.cancelled() else committed.exception()
+        error = as_coordinator_error(cause) if isinstance(cause, PenstockError) else NotCoordinator(repr(cause))
+        log.error("%s: lost after an append: %r", self.ledger.topic_partition, cause)
+        self.close(error)
+        self._on_lost(error)
+
+    def _arm_reply_timer(self) -> None:
+        waiting = (batch.deadline for batch in self._in_flight if batch.deadline is not None)
+        if self._reply_timer is None and (deadline := next(waiting, None)) is not None:
+            self._reply_timer = call_at(self._clock, deadline, self._on_reply_timer)
+
+    def _on_reply_timer(self) -> None:
+        """Those who waited too long are told so; their records stay in flight and are applied when committed."""
+        self._reply_timer = None
+        now = self._clock.monotonic()
+        for batch in self._in_flight:
+            if batch.deadline is not None and batch.deadline <= now:
+                batch.deadline = None
+                for decision in batch.decisions:
+                    _fail(decision.replies, CoordinatorNotAvailable("the log did not commit in time"))
+        self._arm_reply_timer()
+
+
+def call_at(clock: Clock, deadline_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    """The one place where a deadline on our clock becomes a timer of the loop."""
+    # A loop may wake a little early by its own clock; a millisecond's floor keeps that from becoming a spin.
+    return asyncio.get_running_loop().call_later(max(deadline_s - clock.monotonic(), 0.001), callback)
+
+
+def as_coordinator_error(error: PenstockError) -> PenstockError:
+    """What failed below, in the words a client of a coordinator understands (its retries depend on them)."""
+    match error.code:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | ErrorCode.REQUEST_TIMED_OUT
+        ):
+            return CoordinatorNotAvailable(str(error))
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR | ErrorCode.FENCED_LEADER_EPOCH:
+            return NotCoordinator(str(error))
+        case _:
+            return error
+
+
+def _deliver(replies: Iterable[Reply]) -> None:
+    for waiter, reply in replies:
+        # Done already: the client hung up, or was told that it waited too long.
+        if not waiter.done():
+            waiter.set_result(reply)
+
+
+def _fail(replies: Iterable[Reply], error: PenstockError) -> None:
+    for waiter, _ in replies:
+        if not waiter.done():
+            waiter.set_exception(error)

@@ -1,0 +1,202 @@
+"""Files, directories and the threads that may block on them, behind one interface that a simulation can replace.
+
+Called by log, cluster.sqlite_store and broker; nothing else opens a file of the data directory.
+Laws:
+- On the event loop only `write_at` (into the page cache) and `read_cached` (out of it) may be called.
+- `read` and `sync` block: they run on the I/O threads, through `Disk.run`.
+- A created or renamed file is not there after a power failure until `sync_directory` has returned.
+"""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+
+IO_THREADS = 4
+
+# Linux only: fail with EAGAIN instead of waiting for the disk. Elsewhere every read goes to an I/O thread.
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+# macOS has no fdatasync, and its fsync leaves the data in the drive's cache; F_FULLFSYNC does not.
+_FULL_FSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+class File(Protocol):
+    """One open file, addressed by position; it has no cursor."""
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Write all of the buffers into the page cache, or raise OSError with an unknown part written."""
+        ...
+
+    def read_cached(self, position: int, size: int) -> memoryview | None:
+        """Up to `size` bytes if the first of them are in memory, None if the disk would have to be asked."""
+        ...
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes, fewer only at the end of the file. Blocks."""
+        ...
+
+    def sync(self) -> None:
+        """Return once every byte written before the call is on stable storage. Blocks."""
+        ...
+
+    def size(self) -> int: ...
+    def truncate(self, size: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: Path, *, create: bool = False) -> File: ...
+    def read_file(self, path: Path) -> bytes: ...
+    def replace_file(self, path: Path, content: bytes) -> None:
+        """Put `content` at `path` so that a crash leaves the old file or the new one. Blocks (two fsyncs)."""
+        ...
+
+    def list_names(self, path: Path) -> list[str]: ...
+    def exists(self, path: Path) -> bool: ...
+    def make_directory(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+    def rename(self, old: Path, new: Path) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def remove_tree(self, path: Path) -> None: ...
+    def free_bytes(self, path: Path) -> int: ...
+    def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+        """Run blocking work on an I/O thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RealFile:
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        wanted = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, position)
+        if written == wanted:
+            return
+        # A short write is legal (a signal, a nearly full disk): the rest either follows or says why not.
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            written = os.pwrite(self._fd, rest, position + wanted - len(rest))
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            rest = rest[written:]
+
+    def read_cached(self, position: int, size: int) -> memoryview | None:
+        if _NOWAIT is None:
+            return None
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._fd, (buffer,), position, _NOWAIT)
+        except OSError as error:
+            # EOPNOTSUPP: this file system (tmpfs on old kernels, FUSE) cannot promise not to wait.
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return None
+            raise
+        return memoryview(buffer)[:got]
+
+    def read(self, position: int, size: int) -> memoryview:
+        first = os.pread(self._fd, size, position)
+        if len(first) == size or not first:
+            return memoryview(first)
+        parts = [first]
+        got = len(first)
+        while got < size:
+            part = os.pread(self._fd, size - got, position + got)
+            if not part:
+                break
+            parts.append(part)
+            got += len(part)
+        return memoryview(b"".join(parts))
+
+    def sync(self) -> None:
+        if _FULL_FSYNC is not None:
+            fcntl.fcntl(self._fd, _FULL_FSYNC)
+        elif hasattr(os, "fdatasync"):
+            os.fdatasync(self._fd)
+        else:
+            os.fsync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(IO_THREADS, thread_name_prefix="penstock-io")
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o640))
+
+    def read_file(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def replace_file(self, path: Path, content: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        self.sync_directory(path.parent)
+
+    def list_names(self, path: Path) -> list[str]:
+        return os.listdir(path)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def free_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).free
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)

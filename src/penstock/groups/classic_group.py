@@ -1,0 +1,660 @@
+"""One group of the classic protocol: who is in it, which generation, who waits for what. Rules only: no clock, no I/O.
+
+Called by groups.group_shard. A method takes a request and the time and gives a Decision; a waiter it was handed is
+answered in that decision or a later one. Deadlines are kept as numbers: the caller asks next_deadline_ms() and
+calls tick() then.
+
+A rebalance lives in memory alone, as in Kafka: a crash ends it and its members join again. What others build on, a
+generation with its assignment, is a record, and counts only once committed() says that the record is.
+
+Invariants:
+- The generation never falls.
+- A generation has one leader, and one assignment: the first the leader sent.
+- A static instance has one member id; whoever comes with an older one is fenced.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from penstock.coordination import Decision, Now, Reply, Waiter
+from penstock.errors import ErrorCode
+from penstock.groups.group_records import CoordinatorRecord, GroupMetadata, GroupRecord
+from penstock.groups.member import (
+    UNKNOWN_MEMBER,
+    JoinedMember,
+    JoinReply,
+    JoinRequest,
+    Leaver,
+    Member,
+    SyncReply,
+    protocols_of,
+)
+from penstock.groups.subscription import subscribed_topics
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+PENDING_MEMBERS_MAX = 10_000
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+Step = Decision[CoordinatorRecord]
+
+
+class GroupState(Enum):
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Event(Enum):
+    REBALANCE = auto()
+    ALL_JOINED = auto()
+    EMPTIED = auto()
+    ASSIGNED = auto()
+    DELETED = auto()
+    DELETION_REFUSED = auto()
+
+
+EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
+STABLE, DEAD = GroupState.STABLE, GroupState.DEAD
+
+TRANSITIONS = {
+    (EMPTY, Event.REBALANCE): PREPARING,
+    (STABLE, Event.REBALANCE): PREPARING,
+    (COMPLETING, Event.REBALANCE): PREPARING,
+    (PREPARING, Event.ALL_JOINED): COMPLETING,
+    (PREPARING, Event.EMPTIED): EMPTY,
+    (COMPLETING, Event.ASSIGNED): STABLE,
+    (EMPTY, Event.DELETED): DEAD,
+    (DEAD, Event.DELETION_REFUSED): EMPTY,
+}
+
+
+class RebalanceCause(NamedTuple):
+    reason: str
+    wall_ms: int
+
+
+class ClassicGroup:
+    __slots__ = (
+        "_assignment_in_flight",
+        "_initial_delay_ms",
+        "_initial_remaining_ms",
+        "_is_initial",
+        "_join_deadline_ms",
+        "_joined_since",
+        "_pending",
+        "_pending_sync",
+        "_static_ids",
+        "_sync_deadline_ms",
+        "generation",
+        "group_id",
+        "is_saved",
+        "last_rebalance",
+        "leader",
+        "members",
+        "protocol",
+        "protocol_type",
+        "rebalances",
+        "size_max",
+        "state",
+        "state_ms",
+    )
+
+    def __init__(self, group_id: str, initial_delay_ms: int = 0, size_max: int = 2**31 - 1) -> None:
+        self.group_id = group_id
+        self.size_max = size_max
+        self.state = EMPTY
+        self.state_ms = -1
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.is_saved = False  # the log holds a record of this group
+        self.rebalances = 0
+        self.last_rebalance: RebalanceCause | None = None
+        self._static_ids: dict[str, str] = {}
+        # Ids given out and not yet used to join: until when the group waits for each.
+        self._pending: dict[str, int] = {}
+        self._pending_sync: set[str] = set()
+        self._join_deadline_ms: int | None = None
+        self._sync_deadline_ms: int | None = None
+        self._initial_delay_ms = initial_delay_ms
+        self._initial_remaining_ms = 0
+        self._is_initial = False
+        self._joined_since = False
+        self._assignment_in_flight = False
+
+    @classmethod
+    def restored(cls, group_id: str, saved: GroupMetadata, initial_delay_ms: int, size_max: int) -> "ClassicGroup":
+        group = cls(group_id, initial_delay_ms, size_max)
+        group.is_saved = True
+        group.protocol_type = saved.protocol_type or None
+        group.generation = saved.generation
+        group.protocol = saved.protocol
+        group.leader = saved.leader
+        group.state_ms = saved.state_ms
+        for member in saved.members:
+            group.members[member.member_id] = Member.restored(member, saved.protocol_type, saved.protocol)
+            if member.instance_id is not None:
+                group._static_ids[member.instance_id] = member.member_id
+        group.state = STABLE if group.members else EMPTY
+        return group
+
+    def resume(self, now: Now) -> Step:
+        """After loading: sessions start anew, since nobody could heartbeat while the coordinator was away."""
+        step = Step()
+        for member in self.members.values():
+            member.renew_session(now)
+        if len(self.members) > self.size_max:
+            self._prepare_rebalance(step, "more members than group.max.size", now)
+        return step
+
+    # Joining
+
+    def join(self, request: JoinRequest, waiter: Waiter, now: Now) -> Step:
+        step = Step()
+        code = self._join_refusal(request)
+        if code is ErrorCode.GROUP_MAX_SIZE_REACHED and request.member_id in self.members:
+            self._remove(step, request.member_id)
+            self._complete_join_if_ready(step, now)
+        if code is not ErrorCode.NONE:
+            member_id = UNKNOWN_MEMBER if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
+            step.replies.append((waiter, JoinReply(code, member_id)))
+        elif request.member_id != UNKNOWN_MEMBER:
+            self._join_known(step, request, waiter, now)
+        elif request.instance_id is not None:
+            old_id = self._static_ids.get(request.instance_id)
+            if old_id is None:
+                self._add(step, request, request.new_member_id, waiter, now)
+            else:
+                self._replace_static(step, request, old_id, waiter, now)
+        elif request.must_know_its_id:
+            self._pending[request.new_member_id] = now.steady_ms + request.session_timeout_ms
+            step.replies.append((waiter, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)))
+        else:
+            self._add(step, request, request.new_member_id, waiter, now)
+        return step
+
+    def _join_refusal(self, request: JoinRequest) -> ErrorCode:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._has_room_for(request):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._can_work_with(request):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.member_id == UNKNOWN_MEMBER:
+            return ErrorCode.NONE
+        if request.member_id in self._pending:
+            # Ids are reserved for dynamic members only, so this one belongs to somebody else.
+            return ErrorCode.NONE if request.instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
+        return self.check_member(request.member_id, request.instance_id)
+
+    def _has_room_for(self, request: JoinRequest) -> bool:
+        member = self.members.get(request.member_id)
+        if member is None and len(self._pending) >= PENDING_MEMBERS_MAX and request.member_id not in self._pending:
+            return False
+        if self.state is PREPARING:
+            # Those who wait already, not all members: if the limit was lowered, the last to rejoin are turned away.
+            waiting = sum(member.joining is not None for member in self.members.values())
+            return (member is not None and member.joining is not None) or waiting < self.size_max
+        return self.state is EMPTY or member is not None or len(self.members) < self.size_max
+
+    def _can_work_with(self, request: JoinRequest) -> bool:
+        if not request.protocol_type or not request.protocols:
+            return False
+        if not self.members:
+            return True
+        if request.protocol_type != self.protocol_type:
+            return False
+        common = self._common_protocols()
+        return any(name in common for name, _ in request.protocols)
+
+    def _join_known(self, step: Step, request: JoinRequest, waiter: Waiter, now: Now) -> None:
+        member_id = request.member_id
+        if self._pending.pop(member_id, None) is not None:
+            self._add(step, request, member_id, waiter, now)
+            return
+        member = self.members[member_id]
+        unchanged = member.supports_as_before(request)
+        if self.state is PREPARING:
+            self._update(step, member, request, waiter)
+            self._complete_join_if_ready(step, now)
+        elif unchanged and (self.state is COMPLETING or member_id != self.leader):
+            # The reply to its last JoinGroup was lost, or it does not know that all is well: tell it once more.
+            member.renew_session(now)
+            step.replies.append((waiter, self._join_reply(member_id)))
+        else:
+            self._update(step, member, request, waiter)
+            what = "leader" if unchanged else "changed member"
+            self._prepare_rebalance(step, f"{what} {member_id} joined again{_because(request.reason)}", now)
+
+    def _add(self, step: Step, request: JoinRequest, member_id: str, waiter: Waiter, now: Now) -> None:
+        if not self.members:
+            self.protocol_type = request.protocol_type
+        member = Member(member_id, request)
+        member.is_new = True
+        member.session_deadline_ms = now.steady_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
+        member.joining = waiter
+        self.members[member_id] = member
+        if request.instance_id is not None:
+            self._static_ids[request.instance_id] = member_id
+        if self.leader is None:
+            self.leader = member_id
+        if self.state is PREPARING:
+            self._joined_since = True
+            self._complete_join_if_ready(step, now)
+        else:
+            self._prepare_rebalance(step, f"member {member_id} joined{_because(request.reason)}", now)
+
+    def _update(self, step: Step, member: Member, request: JoinRequest, waiter: Waiter) -> None:
+        if member.joining is not None:
+            # It asked again, on another connection most likely: nobody shall wait for ever on the first.
+            step.replies.append((member.joining, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
+        member.joining = waiter
+        member.protocols = protocols_of(request)
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+
+    def _replace_static(self, step: Step, request: JoinRequest, old_id: str, waiter: Waiter, now: Now) -> None:
+        old = self.members[old_id]
+        leader_before = self.leader
+        self._fence(step, old)
+        new = Member(request.new_member_id, request)
+        new.assignment = old.assignment
+        new.is_new = old.is_new
+        new.renew_session(now)
+        self._swap(old, new)
+        if self.state is STABLE and self._elect_protocol() == self.protocol:
+            # The instance came back and nothing else changed: it takes over the assignment without a rebalance.
+            skips = request.may_skip_assignment and self.leader == new.member_id
+            # An older client that saw itself named leader would assign anew; the former name makes it a follower.
+            leader = self.leader if request.may_skip_assignment else leader_before
+            reply = self._join_reply(new.member_id, leader=leader, skip_assignment=skips, with_members=skips)
+            step.replies.append((waiter, reply))
+            step.records.append(GroupRecord(self.group_id, self._snapshot(self._assignments(), self.state_ms)))
+
+            def swap_back(code: ErrorCode) -> list[Reply]:
+                if self.members.get(new.member_id) is new:
+                    self._swap(new, old)
+                return [(waiter, JoinReply(code, UNKNOWN_MEMBER))]
+
+            step.undo = swap_back
+            return
+        new.joining = waiter
+        if self.state is PREPARING:
+            self._complete_join_if_ready(step, now)
+        else:
+            reason = f"instance {request.instance_id} came back as {new.member_id}{_because(request.reason)}"
+            self._prepare_rebalance(step, reason, now)
+
+    def _swap(self, old: Member, new: Member) -> None:
+        assert old.instance_id is not None
+        # In place: the order of members is the order in which they are offered leadership.
+        self.members = {m.member_id: m for m in (new if m is old else m for m in self.members.values())}
+        self._static_ids[old.instance_id] = new.member_id
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+        if old.member_id in self._pending_sync:
+            self._pending_sync.remove(old.member_id)
+            self._pending_sync.add(new.member_id)
+
+    def _fence(self, step: Step, member: Member) -> None:
+        if member.joining is not None:
+            step.replies.append((member.joining, JoinReply(ErrorCode.FENCED_INSTANCE_ID, member.member_id)))
+        if member.syncing is not None:
+            step.replies.append((member.syncing, SyncReply(ErrorCode.FENCED_INSTANCE_ID)))
+        member.joining = member.syncing = None
+
+    # Rebalancing
+
+    def _prepare_rebalance(self, step: Step, reason: str, now: Now) -> None:
+        if self.state is COMPLETING:
+            self._give_up_assignment(step, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._pending_sync.clear()
+        self._sync_deadline_ms = None
+        self._assignment_in_flight = False
+        self._is_initial = self.state is EMPTY
+        self._move(Event.REBALANCE, now)
+        self.rebalances += 1
+        self.last_rebalance = RebalanceCause(reason, now.wall_ms)
+        if self._is_initial:
+            # More members tend to follow the first within moments; each rebalance spared is a pause spared.
+            self._joined_since = False
+            self._join_deadline_ms = now.steady_ms + self._initial_delay_ms
+            self._initial_remaining_ms = max(self._rebalance_timeout_ms() - self._initial_delay_ms, 0)
+        else:
+            self._join_deadline_ms = now.steady_ms + self._rebalance_timeout_ms()
+            self._complete_join_if_ready(step, now)
+
+    def _complete_join_if_ready(self, step: Step, now: Now) -> None:
+        if self.state is not PREPARING or self._is_initial or self._pending:
+            return
+        if all(member.joining is not None for member in self.members.values()):
+            self._complete_join(step, now)
+
+    def _complete_join(self, step: Step, now: Now) -> None:
+        for member in list(self.members.values()):
+            # A static member may be restarting: its place is kept until its session runs out.
+            if member.joining is None and member.instance_id is None:
+                self._remove(step, member.member_id)
+        if self.members and not self._elect_leader():
+            self._join_deadline_ms = now.steady_ms + self._rebalance_timeout_ms()
+            return
+        self._join_deadline_ms = None
+        self._is_initial = False
+        self.generation += 1
+        if not self.members:
+            self.protocol = None
+            self._move(Event.EMPTIED, now)
+            step.records.append(GroupRecord(self.group_id, self._snapshot({}, self.state_ms)))
+            return
+        self.protocol = self._elect_protocol()
+        self._move(Event.ALL_JOINED, now)
+        self._sync_deadline_ms = now.steady_ms + self._rebalance_timeout_ms()
+        for member in self.members.values():
+            if member.joining is not None:
+                step.replies.append((member.joining, self._join_reply(member.member_id)))
+                member.joining = None
+                member.is_new = False
+                member.renew_session(now)
+                self._pending_sync.add(member.member_id)
+
+    def _elect_leader(self) -> bool:
+        if self.leader in self.members and self.members[self.leader].joining is not None:
+            return True
+        joined = [member.member_id for member in self.members.values() if member.joining is not None]
+        if joined:
+            self.leader = joined[0]
+        return bool(joined)
+
+    def _common_protocols(self) -> set[str]:
+        counts = Counter(protocol for member in self.members.values() for protocol in member.protocols)
+        return {protocol for protocol, count in counts.items() if count == len(self.members)}
+
+    def _elect_protocol(self) -> str | None:
+        """Each member votes for the first of its own that all support; a tie goes to who was voted for first."""
+        candidates = self._common_protocols()
+        if not candidates:
+            return None
+        return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
+
+    def _rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # The assignment
+
+    def sync(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocols: tuple[str | None, str | None],
+        assignments: dict[str, bytes],
+        waiter: Waiter,
+        now: Now,
+    ) -> Step:
+        step = Step()
+        code = self._sync_refusal(member_id, instance_id, generation, protocols)
+        if code is not ErrorCode.NONE:
+            step.replies.append((waiter, SyncReply(code)))
+            return step
+        member = self.members[member_id]
+        self._pending_sync.discard(member_id)
+        if not self._pending_sync:
+            self._sync_deadline_ms = None
+        if self.state is STABLE:
+            member.renew_session(now)
+            step.replies.append((waiter, self._sync_reply(member)))
+            return step
+        if member.syncing is not None:
+            step.replies.append((member.syncing, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)))
+        member.syncing = waiter
+        # One assignment a generation: a leader that repeats itself waits for the first, whatever it says now.
+        if member_id == self.leader and not self._assignment_in_flight:
+            self._assignment_in_flight = True
+            step.records.append(GroupRecord(self.group_id, self._snapshot(assignments, now.wall_ms)))
+            step.undo = lambda code: self._assignment_refused(generation, code, now)
+        return step
+
+    def _sync_refusal(
+        self, member_id: str, instance_id: str | None, generation: int, protocols: tuple[str | None, str | None]
+    ) -> ErrorCode:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if (code := self.check_member(member_id, instance_id)) is not ErrorCode.NONE:
+            return code
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        protocol_type, protocol = protocols
+        if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+
+    def committed(self, saved: GroupMetadata, now: Now) -> list[Reply]:
+        """A record of this group is committed. Only an awaited assignment changes anything: the rest is known."""
+        self.is_saved = True
+        if not self._assignment_in_flight or self.generation != saved.generation:
+            return []
+        self._assignment_in_flight = False
+        self._move(Event.ASSIGNED, now)
+        self.state_ms = saved.state_ms
+        replies: list[Reply] = []
+        for entry in saved.members:
+            member = self.members[entry.member_id]
+            member.assignment = entry.assignment
+            if member.syncing is not None:
+                replies.append((member.syncing, self._sync_reply(member)))
+                member.syncing = None
+                member.renew_session(now)
+        return replies
+
+    def _assignment_refused(self, generation: int, code: ErrorCode, now: Now) -> list[Reply]:
+        if not self._assignment_in_flight or self.generation != generation:
+            return []
+        step = Step()
+        self._give_up_assignment(step, code)
+        self._prepare_rebalance(step, f"the assignment could not be stored: {code.name}", now)
+        assert not step.records, "nobody has joined, so the rebalance cannot be over"
+        return step.replies
+
+    def _give_up_assignment(self, step: Step, code: ErrorCode) -> None:
+        for member in self.members.values():
+            member.assignment = b""
+            if member.syncing is not None:
+                step.replies.append((member.syncing, SyncReply(code)))
+                member.syncing = None
+                # Its session stood still while it waited for us.
+                member.session_deadline_ms += member.session_timeout_ms
+
+    # Staying and leaving
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if (code := self.check_member(member_id, instance_id)) is not ErrorCode.NONE:
+            return code
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        self.members[member_id].renew_session(now)
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+        """May this member, or a client that is none, commit offsets for the group now?"""
+        if self.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.state is EMPTY:
+            return ErrorCode.NONE
+        if generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if (code := self.check_member(member_id, instance_id)) is not ErrorCode.NONE:
+            return code
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is COMPLETING:
+            # It has joined but has no assignment yet, so whatever it commits it no longer owns.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self.members[member_id].renew_session(now)
+        return ErrorCode.NONE
+
+    def leave(self, leavers: Sequence[Leaver], now: Now) -> tuple[Step, list[ErrorCode]]:
+        step = Step()
+        if self.state is DEAD:
+            return step, [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leavers)
+        codes: list[ErrorCode] = []
+        reasons: list[str] = []
+        for leaver in leavers:
+            member_id = leaver.member_id
+            if member_id == UNKNOWN_MEMBER and leaver.instance_id is not None:
+                # An administrator removes an instance without knowing its id of the day.
+                member_id = self._static_ids.get(leaver.instance_id, UNKNOWN_MEMBER)
+            if self._pending.pop(member_id, None) is not None:
+                codes.append(ErrorCode.NONE)
+                continue
+            code = self.check_member(member_id, leaver.instance_id)
+            codes.append(code)
+            if code is ErrorCode.NONE:
+                self._remove(step, member_id)
+                reasons.append(f"member {member_id} left{_because(leaver.reason)}")
+        self._after_removal(step, "; ".join(reasons), now)
+        return step, codes
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if instance_id is not None:
+            current = self._static_ids.get(instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _remove(self, step: Step, member_id: str) -> None:
+        member = self.members.pop(member_id)
+        if member.instance_id is not None:
+            del self._static_ids[member.instance_id]
+        self._pending_sync.discard(member_id)
+        if member.joining is not None:
+            step.replies.append((member.joining, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER)))
+        if member.syncing is not None:
+            step.replies.append((member.syncing, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID)))
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+
+    def _after_removal(self, step: Step, reason: str, now: Now) -> None:
+        if reason and self.state in (STABLE, COMPLETING):
+            self._prepare_rebalance(step, reason, now)
+        else:
+            self._complete_join_if_ready(step, now)
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_parked]
+        deadlines += self._pending.values()
+        deadlines += [at for at in (self._join_deadline_ms, self._sync_deadline_ms) if at is not None]
+        return min(deadlines, default=None)
+
+    def tick(self, now: Now) -> Step:
+        """Do what is due at `now`."""
+        step = Step()
+        steady_ms = now.steady_ms
+        self._pending = {member_id: until for member_id, until in self._pending.items() if until > steady_ms}
+        late = [m for m in self.members.values() if m.session_deadline_ms <= steady_ms and not m.is_parked]
+        for member in late:
+            self._remove(step, member.member_id)
+        names = ", ".join(member.member_id for member in late)
+        self._after_removal(step, f"no heartbeat in time from {names}" if late else "", now)
+        if self._join_deadline_ms is not None and self._join_deadline_ms <= steady_ms:
+            self._join_time_is_up(step, now)
+        if self._sync_deadline_ms is not None and self._sync_deadline_ms <= steady_ms:
+            names = ", ".join(sorted(self._pending_sync))
+            for member_id in list(self._pending_sync):
+                self._remove(step, member_id)
+            self._prepare_rebalance(step, f"no SyncGroup in time from {names}", now)
+        return step
+
+    def _join_time_is_up(self, step: Step, now: Now) -> None:
+        if self._is_initial and self._joined_since and self._initial_remaining_ms > 0:
+            self._joined_since = False
+            delay_ms = min(self._initial_delay_ms, self._initial_remaining_ms)
+            self._initial_remaining_ms -= delay_ms
+            self._join_deadline_ms = now.steady_ms + delay_ms
+        else:
+            self._complete_join(step, now)
+
+    # The end
+
+    def delete(self, now: Now) -> None:
+        """From here on nobody can join; the group is gone once its tombstone is committed."""
+        self._pending.clear()
+        self._move(Event.DELETED, now)
+
+    def deletion_refused(self, now: Now) -> None:
+        self._move(Event.DELETION_REFUSED, now)
+
+    # What it knows
+
+    @property
+    def has_pending_members(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def is_simple(self) -> bool:
+        """Only ever used to keep offsets: no member has joined it."""
+        return self.protocol_type is None
+
+    def waiters(self) -> list[Waiter]:
+        parked = [waiter for member in self.members.values() for waiter in (member.joining, member.syncing)]
+        return [waiter for waiter in parked if waiter is not None]
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """By any of its members, as far as their metadata is a consumer's; what cannot be read counts as yes."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+        for member in self.members.values():
+            for metadata in member.protocols.values():
+                topics = subscribed_topics(metadata)
+                if topics is None or topic in topics:
+                    return True
+        return False
+
+    def _move(self, event: Event, now: Now) -> None:
+        self.state = TRANSITIONS[self.state, event]
+        self.state_ms = now.wall_ms
+
+    def _assignments(self) -> dict[str, bytes]:
+        return {member.member_id: member.assignment for member in self.members.values()}
+
+    def _snapshot(self, assignments: dict[str, bytes], state_ms: int) -> GroupMetadata:
+        members = tuple(m.saved(self.protocol, assignments.get(m.member_id, b"")) for m in self.members.values())
+        return GroupMetadata(self.protocol_type or "", self.generation, self.protocol, self.leader, state_ms, members)
+
+    def _join_reply(
+        self, member_id: str, *, leader: str | None = None, skip_assignment: bool = False, with_members: bool = True
+    ) -> JoinReply:
+        members: tuple[JoinedMember, ...] = ()
+        if with_members and member_id == self.leader:
+            protocol = self.protocol or ""
+            members = tuple(
+                JoinedMember(m.member_id, m.instance_id, m.protocols.get(protocol, b"")) for m in self.members.values()
+            )
+        return JoinReply(
+            ErrorCode.NONE,
+            member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            leader or self.leader or UNKNOWN_MEMBER,
+            skip_assignment,
+            members,
+        )
+
+    def _sync_reply(self, member: Member) -> SyncReply:
+        return SyncReply(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

@@ -1,0 +1,114 @@
+"""What a handler is given: the request, and the parts of the broker it may use.
+
+Called by server.dispatch, which makes the requests, and broker.py, which makes the one context.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Clock, Rng
+from penstock.config import BrokerConfig
+from penstock.disk import Disk
+from penstock.model import Endpoint, NodeId, Principal
+from penstock.replication.replicas import Replicas
+from penstock.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from penstock.cluster.controller import Controller
+    from penstock.cluster.image import ClusterImage
+    from penstock.handlers.fetch_sessions import FetchSessions
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """How clients reach this broker."""
+
+    node_id: NodeId
+    endpoint: Endpoint
+    rack: str | None
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.host
+
+    @property
+    def port(self) -> int:
+        return self.endpoint.port
+
+
+@dataclass(slots=True)
+class ConnectionState:
+    """What the broker remembers of one connection between requests."""
+
+    client_host: str
+    principal: Principal
+    software_name: str = ""
+    software_version: str = ""
+    # (topic id, partition) -> offset of the last fetch, from which the records delivered since are counted.
+    fetch_positions: dict[tuple[Any, int], int] = field(default_factory=dict[tuple[Any, int], int])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that was decoded whole."""
+
+    api_key: ApiKey
+    version: int
+    client_id: str | None
+    connection: ConnectionState
+    body: Any
+
+    @property
+    def principal(self) -> Principal:
+        return self.connection.principal
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.client_host
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequest:
+    """A request that its handler parses itself, straight from the frame.
+
+    The view is only good until the handler returns: the connection reads the next frame into the same buffer.
+    """
+
+    version: int
+    correlation_id: int
+    client_id: str | None
+    connection: ConnectionState
+    view: memoryview
+    body_offset: int
+
+
+class Hangup:
+    """Instead of an answer: close the connection (what Kafka does where a protocol has no place for the error)."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+# One frame in pieces to be written in order; None where the client wants no answer (acks=0).
+Reply = bytes | Sequence[Buffer] | Hangup | None
+Answer = Reply | asyncio.Future[Reply]
+
+
+@dataclass(slots=True)
+class HandlerContext:
+    node: Node
+    cluster_id: str
+    config: BrokerConfig
+    clock: Clock
+    rng: Rng
+    disk: Disk
+    image: "ClusterImage"
+    controller: "Controller"
+    replicas: Replicas
+    fetch_sessions: "FetchSessions"

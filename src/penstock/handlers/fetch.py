@@ -1,0 +1,186 @@
+"""Fetch: batches as they lie in the log, at once if there are enough, else when they come or time is up.
+
+Called by server.dispatch for every Fetch request; the walk goes on in replication.partition and log.partition_log.
+What is in the page cache is read on the loop without waiting; only what is not takes the road through an I/O thread.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from uuid import UUID
+
+from penstock.errors import CorruptMessage, ErrorCode, PenstockError
+from penstock.handlers.context import Answer, Buffer, HandlerContext, RawRequest, Reply
+from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
+from penstock.model import Offset
+from penstock.replication.partition import Partition
+from penstock.replication.waiting import FetchWait
+from penstock.wire.fetch import (
+    FetchPartitionResult,
+    FetchRequest,
+    FetchTopicResult,
+    encode_fetch_response,
+    parse_fetch,
+)
+
+TOPIC_IDS_FROM = 13
+READ_COMMITTED = 1
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one pass over the partitions gave."""
+
+    results: list[tuple[Wanted, FetchPartitionResult]]
+    size: int
+    has_error: bool
+    # Partitions whose data is not in memory: they have to be read on an I/O thread.
+    missed: list[tuple[int, Wanted, Partition, int]]
+    partitions: list[Partition]
+
+
+def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
+    fetch = parse_fetch(request.version, request.view, request.body_offset)
+    try:
+        plan = context.fetch_sessions.plan(fetch, request.version >= TOPIC_IDS_FROM)
+    except SessionRefused as error:
+        return encode_fetch_response(request.version, request.correlation_id, 0, error.code, 0, [])
+    found = _read(context, fetch, plan)
+    if found.missed or (_should_wait(fetch, plan, found)):
+        return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found))
+    return _encode(context, request, plan, found)
+
+
+def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
+    if found.size >= fetch.min_bytes or found.has_error or fetch.max_wait_ms <= 0:
+        return False
+    # A fetch about nothing opens or keeps a session: there is nothing it could wait for.
+    return bool(plan.wanted)
+
+
+async def _wait_and_read(
+    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found
+) -> Reply:
+    if not found.missed:
+        wait = FetchWait(fetch.min_bytes - found.size, found.partitions)
+        timer = asyncio.get_running_loop().call_later(fetch.max_wait_ms / 1000, wait.end)
+        try:
+            await wait.done
+        finally:
+            timer.cancel()
+            wait.end()
+        found = _read(context, fetch, plan)
+    for slot, wanted, partition, size_max in found.missed:
+        found.results[slot] = (wanted, await _read_from_disk(context, fetch, wanted, partition, size_max))
+    return _encode(context, request, plan, found)
+
+
+def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan) -> _Found:
+    """One pass over all partitions, in the order of the session, within the byte limits of the request."""
+    found = _Found([], 0, False, [], [])
+    left = min(fetch.max_bytes, context.config.fetch_max_bytes)
+    for wanted in plan.wanted:
+        ask = wanted.ask
+        try:
+            partition = _find(context, wanted.topic, ask.partition)
+            partition.check_epoch(ask.current_leader_epoch)
+            found.partitions.append(partition)
+            size_max = min(ask.partition_max_bytes, left)
+            records = _records(partition, fetch, ask.fetch_offset, size_max, at_least_one=found.size == 0)
+            if records is None:
+                found.missed.append((len(found.results), wanted, partition, size_max))
+                left -= size_max
+                records = b""
+            size = len(records)
+            left = max(0, left - size)
+            found.size += size
+            result = _result(partition, fetch, ask.partition, records)
+        except PenstockError as error:
+            found.has_error = True
+            result = _refusal(context, wanted, error)
+        found.results.append((wanted, result))
+    return found
+
+
+def _find(context: HandlerContext, topic: str | UUID, index: int) -> Partition:
+    if isinstance(topic, str):
+        return context.replicas.find(topic, index)
+    return context.replicas.find_by_id(topic, index)
+
+
+def _records(
+    partition: Partition,
+    fetch: FetchRequest,
+    offset: int,
+    size_max: int,
+    *,
+    at_least_one: bool,
+    cached_only: bool = True,
+) -> memoryview | None:
+    end = partition.last_stable_offset if fetch.isolation_level == READ_COMMITTED else partition.high_watermark
+    if size_max <= 0 and not at_least_one:
+        return memoryview(b"")
+    return partition.log.read(Offset(offset), size_max, end, at_least_one=at_least_one, cached_only=cached_only)
+
+
+async def _read_from_disk(
+    context: HandlerContext, fetch: FetchRequest, wanted: Wanted, partition: Partition, size_max: int
+) -> FetchPartitionResult:
+    def read() -> memoryview | None:
+        return _records(partition, fetch, wanted.ask.fetch_offset, size_max, at_least_one=True, cached_only=False)
+
+    try:
+        records = await context.disk.run(read)
+        # The log may have moved on meanwhile; offsets told to the client are read now, after the wait.
+        return _result(partition, fetch, wanted.ask.partition, records if records is not None else b"")
+    except PenstockError as error:
+        return _refusal(context, wanted, error)
+    except OSError as error:
+        return _refusal(context, wanted, CorruptMessage(f"{partition.at}: {error}"))
+
+
+def _result(partition: Partition, fetch: FetchRequest, index: int, records: Buffer) -> FetchPartitionResult:
+    return FetchPartitionResult(
+        index,
+        0,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.log_start,
+        () if fetch.isolation_level == READ_COMMITTED else None,
+        -1,
+        records,
+    )
+
+
+def _refusal(context: HandlerContext, wanted: Wanted, error: PenstockError) -> FetchPartitionResult:
+    code = error.code
+    if code is ErrorCode.CORRUPT_MESSAGE:
+        code = ErrorCode.KAFKA_STORAGE_ERROR  # damage on our disk is not the consumer's fault
+    high_watermark = log_start = -1
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        partition = _find(context, wanted.topic, wanted.ask.partition)
+        high_watermark, log_start = partition.high_watermark, partition.log.log_start
+    return FetchPartitionResult(wanted.ask.partition, code, high_watermark, -1, log_start)
+
+
+def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found: _Found) -> Reply:
+    session = plan.session
+    topics: dict[str | UUID, list[FetchPartitionResult]] = {}
+    gave: list[Wanted] = []
+    for wanted, result in found.results:
+        has_data = len(result.records) > 0
+        is_news = has_data or result.error_code != 0
+        if session is not None:
+            is_news |= wanted.high_watermark != result.high_watermark or wanted.log_start != result.log_start_offset
+            wanted.high_watermark, wanted.log_start = result.high_watermark, result.log_start_offset
+            if has_data:
+                gave.append(wanted)
+        if is_news or not plan.is_incremental:
+            topics.setdefault(wanted.topic, []).append(result)
+    if session is not None:
+        context.fetch_sessions.served(session, gave)
+    answer = [
+        FetchTopicResult(topic, None, results) if isinstance(topic, str) else FetchTopicResult(None, topic, results)
+        for topic, results in topics.items()
+    ]
+    session_id = session.id if session is not None else 0
+    return encode_fetch_response(request.version, request.correlation_id, 0, 0, session_id, answer)

@@ -1,0 +1,194 @@
+"""Who is in the cluster and who leads what: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
+
+Called by server.dispatch. Answers come from the cluster image; only a topic that has to be created first waits.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from penstock.cluster.image import PartitionState, Topic
+from penstock.cluster.topic_plan import NewTopic, check_name
+from penstock.errors import ErrorCode, InvalidTopicName, PenstockError
+from penstock.handlers.context import HandlerContext, Request
+from penstock.model import INTERNAL_TOPICS, NO_TOPIC_ID
+from penstock.wire.apis import APIS
+
+Body = Mapping[str, Any]
+
+UNKNOWN_OPERATIONS = -(2**31)  # "not asked for" in a set of authorised operations
+SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+# Everything is allowed until a listener authenticates: bits of read, write, create, delete, alter, describe,
+# describe configs and alter configs; for the cluster also cluster action and idempotent write.
+_TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+_API_KEYS = [{"api_key": api.key, "min_version": api.advertised_low, "max_version": api.high} for api in APIS]
+
+
+def handle_api_versions(context: HandlerContext, request: Request) -> Body:
+    name = getattr(request.body, "client_software_name", None)
+    if name is not None:
+        version: str = request.body.client_software_version
+        if not (SOFTWARE_PATTERN.fullmatch(name) and SOFTWARE_PATTERN.fullmatch(version)):
+            return {"error_code": ErrorCode.INVALID_REQUEST}
+        request.connection.software_name, request.connection.software_version = name, version
+    return {"api_keys": _API_KEYS}
+
+
+def handle_describe_cluster(context: HandlerContext, request: Request) -> Body:
+    if getattr(request.body, "endpoint_type", 1) != 1:
+        return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": "only brokers can be described"}
+    wants_operations = request.body.include_cluster_authorized_operations
+    return {
+        "cluster_id": context.cluster_id,
+        "controller_id": context.image.controller_id,
+        "brokers": [
+            {"broker_id": broker.id, "host": broker.endpoint.host, "port": broker.endpoint.port, "rack": broker.rack}
+            for broker in context.image.brokers.values()
+        ],
+        "cluster_authorized_operations": _CLUSTER_OPERATIONS if wants_operations else UNKNOWN_OPERATIONS,
+    }
+
+
+async def handle_metadata(context: HandlerContext, request: Request) -> Body:
+    body, image = request.body, context.image
+    asked = body.topics
+    if asked is None or (request.version == 0 and not asked):
+        topics = [_topic(context, topic, request) for topic in image.topics.values()]
+    else:
+        topics = await _asked_topics(context, request)
+    return {
+        "brokers": [
+            {"node_id": broker.id, "host": broker.endpoint.host, "port": broker.endpoint.port, "rack": broker.rack}
+            for broker in image.brokers.values()
+        ],
+        "cluster_id": context.cluster_id,
+        "controller_id": image.controller_id,
+        "topics": topics,
+        "cluster_authorized_operations": (
+            _CLUSTER_OPERATIONS if getattr(body, "include_cluster_authorized_operations", False) else UNKNOWN_OPERATIONS
+        ),
+    }
+
+
+async def _asked_topics(context: HandlerContext, request: Request) -> list[Body]:
+    body, image = request.body, context.image
+    answers: dict[str | UUID, Body] = {}
+    missing: list[str] = []
+    for asked in body.topics:
+        topic_id: UUID | None = getattr(asked, "topic_id", None)
+        name: str | None = asked.name
+        if name is None:
+            topic = image.topics_by_id.get(topic_id) if topic_id else None
+            answers[topic_id or NO_TOPIC_ID] = (
+                _topic(context, topic, request)
+                if topic is not None
+                else {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "topic_id": topic_id, "name": None}
+            )
+        elif name in image.topics:
+            answers[name] = _topic(context, image.topics[name], request)
+        else:
+            answers[name] = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
+            missing.append(name)
+    # Versions before 4 have no say in it: their topics are created if the broker allows it at all.
+    if missing and context.config.auto_create_topics_enable and getattr(body, "allow_auto_topic_creation", True):
+        answers.update(await _create(context, missing, request))
+    else:
+        for name in missing:
+            answers[name] = _missing(name)
+    return list(answers.values())
+
+
+async def _create(context: HandlerContext, names: list[str], request: Request) -> dict[str | UUID, Body]:
+    config = context.config
+    wanted: list[NewTopic] = []
+    answers: dict[str | UUID, Body] = {}
+    for name in dict.fromkeys(names):
+        if name in INTERNAL_TOPICS:
+            answers[name] = _missing(name)
+            continue
+        wanted.append(NewTopic(name, config.num_partitions, config.default_replication_factor))
+    for new, made in zip(wanted, await context.controller.create_topics(wanted), strict=True):
+        topic = context.image.topics.get(new.name)
+        if topic is not None:  # made by us, or by somebody else in the meantime
+            answers[new.name] = _topic(context, topic, request)
+        elif isinstance(made, PenstockError):
+            code = made.code
+            if code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            answers[new.name] = {"error_code": code, "name": new.name}
+        else:
+            answers[new.name] = {"error_code": ErrorCode.LEADER_NOT_AVAILABLE, "name": new.name}
+    return answers
+
+
+def _missing(name: str) -> Body:
+    try:
+        check_name(name)
+    except InvalidTopicName as error:
+        return {"error_code": error.code, "name": name}
+    return {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
+
+
+def _topic(context: HandlerContext, topic: Topic, request: Request) -> Body:
+    wants_operations = getattr(request.body, "include_topic_authorized_operations", False)
+    return {
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": [_partition(context, index, state) for index, state in enumerate(topic.partitions)],
+        "topic_authorized_operations": _TOPIC_OPERATIONS if wants_operations else UNKNOWN_OPERATIONS,
+    }
+
+
+def _partition(context: HandlerContext, index: int, state: PartitionState) -> Body:
+    brokers = context.image.brokers
+    has_leader = state.leader in brokers
+    return {
+        "error_code": ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        "partition_index": index,
+        "leader_id": state.leader if has_leader else -1,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": [replica for replica in state.replicas if replica not in brokers],
+    }
+
+
+def handle_describe_topic_partitions(context: HandlerContext, request: Request) -> Body:
+    """Metadata in pages: topics in order of name, from the cursor on, up to so many partitions."""
+    body, image = request.body, context.image
+    limit = max(1, min(body.response_partition_limit, context.config.max_request_partition_size_limit))
+    names = sorted({asked.name for asked in body.topics} or image.topics)
+    first_name, first_index = "", 0
+    if body.cursor is not None:
+        first_name, first_index = body.cursor.topic_name, max(0, body.cursor.partition_index)
+    topics: list[Body] = []
+    for name in names:
+        if name < first_name:
+            continue
+        topic = image.topics.get(name)
+        if topic is None:
+            # A topic that vanished under a cursor was not asked for by name; only the latter is an error.
+            if body.topics:
+                topics.append(_missing(name))
+            continue
+        start = first_index if name == first_name else 0
+        if limit == 0:
+            return _page(topics, name, start)
+        page = topic.partitions[start : start + limit]
+        answer = dict(_topic(context, topic, request))
+        answer["partitions"] = [_partition(context, start + offset, state) for offset, state in enumerate(page)]
+        answer["topic_authorized_operations"] = _TOPIC_OPERATIONS
+        topics.append(answer)
+        limit -= len(page)
+        if start + len(page) < len(topic.partitions):
+            return _page(topics, name, start + len(page))
+    return {"topics": topics}
+
+
+def _page(topics: list[Body], name: str, index: int) -> Body:
+    return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": index}}

@@ -1,0 +1,115 @@
+"""Produce: each batch checked, appended and, where acks ask for it, waited for.
+
+Called by server.dispatch for every Produce request; the walk goes on in replication.partition and log.partition_log.
+A plain def: everything is appended before it returns, so that the next request of the connection can start at once
+and batches stay in order. Only the answer may come later.
+"""
+
+import asyncio
+from uuid import UUID
+
+from penstock.errors import ErrorCode, InvalidRecord, PenstockError, UnknownTopicId, UnknownTopicOrPartition
+from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply
+from penstock.log.intake import admit
+from penstock.replication.replicas import HostedTopic
+from penstock.wire.produce import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceTopicResult,
+    encode_produce_response,
+    parse_produce,
+)
+
+ACKS_ALL = -1
+Wait = asyncio.Future[None]
+
+
+def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
+    produce = parse_produce(request.version, request.view, request.body_offset)
+    acks = produce.acks
+    now_ms = context.clock.now_ms()
+    results: list[ProduceTopicResult] = []
+    # What the answer waits for: the sync, and where its outcome belongs.
+    waits: list[tuple[Wait, list[ProducePartitionResult], int]] = []
+    failed = False
+    for name, topic_id, partitions in produce.topics:
+        topic = _find(context, name, topic_id)
+        answers: list[ProducePartitionResult] = []
+        for sent in partitions:
+            try:
+                if not -1 <= acks <= 1:
+                    raise _BadAcks(acks)
+                result, wait = _append(context, topic, sent, acks, now_ms)
+                if wait is not None:
+                    waits.append((wait, answers, len(answers)))
+            except PenstockError as error:
+                failed = True
+                result = _refusal(sent.partition, error)
+            answers.append(result)
+        results.append(ProduceTopicResult(name, topic_id, answers))
+    if acks == 0:
+        # No answer is due, so a lost connection is the only way to tell the producer.
+        return Hangup("a batch sent with acks=0 was refused") if failed else None
+    if not waits:
+        return encode_produce_response(request.version, request.correlation_id, results, 0)
+    return _answer_later(request.version, request.correlation_id, results, waits)
+
+
+class _BadAcks(PenstockError):
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+    def __init__(self, acks: int) -> None:
+        super().__init__(f"acks is 0, 1 or all (-1), not {acks}")
+
+
+def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> HostedTopic | PenstockError:
+    if name is not None:
+        return context.replicas.topics.get(name) or UnknownTopicOrPartition(f"there is no topic {name!r}")
+    assert topic_id is not None
+    return context.replicas.topics_by_id.get(topic_id) or UnknownTopicId(f"there is no topic with id {topic_id}")
+
+
+def _append(
+    context: HandlerContext, topic: HostedTopic | PenstockError, sent: ProducePartition, acks: int, now_ms: int
+) -> tuple[ProducePartitionResult, Wait | None]:
+    if isinstance(topic, PenstockError):
+        raise topic
+    partition = context.replicas.partition_of(topic, sent.partition)
+    if sent.records is None:
+        raise InvalidRecord("a partition without records")
+    batch, header = admit(sent.records, topic.config, now_ms)
+    appended = partition.append(batch, header, now_ms)
+    wait = partition.safe(appended, acks) if acks else None
+    append_time = header.max_timestamp if header.is_log_append_time else -1
+    log_start = partition.log.log_start
+    return ProducePartitionResult(sent.partition, 0, appended.base_offset, append_time, log_start), wait
+
+
+def _refusal(index: int, error: PenstockError) -> ProducePartitionResult:
+    return ProducePartitionResult(index, error.code, -1, error_message=str(error))
+
+
+def _answer_later(
+    version: int,
+    correlation_id: int,
+    results: list[ProduceTopicResult],
+    waits: list[tuple[Wait, list[ProducePartitionResult], int]],
+) -> asyncio.Future[Reply]:
+    answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    left = len(waits)
+
+    def one_done(_: Wait) -> None:
+        nonlocal left
+        left -= 1
+        if left or answer.done():
+            return
+        for wait, answers, slot in waits:
+            error = wait.exception()
+            if error is not None:
+                assert isinstance(error, PenstockError)
+                answers[slot] = _refusal(answers[slot].partition, error)
+        answer.set_result(encode_produce_response(version, correlation_id, results, 0))
+
+    for wait, _, _ in waits:
+        wait.add_done_callback(one_done)
+    return answer

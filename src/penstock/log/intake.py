@@ -1,0 +1,60 @@
+"""What a topic's settings ask of a batch that a producer sent: size, time, keys, compression.
+
+Called by handlers.produce between the wire and the log. With default settings nothing here unpacks a record.
+"""
+
+from penstock.config import TopicConfig
+from penstock.errors import InvalidTimestamp, MessageTooLarge
+from penstock.records.batch import BatchHeader, check_produced, read_header, set_log_append_time
+from penstock.records.compression import Codec
+from penstock.records.record import recompress, validate_records
+
+# Records may be this many times larger than the largest batch once they are unpacked (TRAPS S3).
+UNPACKED_RATIO_MAX = 64
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LONG_MAX = 2**63 - 1
+
+
+def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryview, BatchHeader]:
+    """The batch as the log will keep it, with its header; or the error it has earned."""
+    if len(batch) > config.max_message_bytes:
+        raise MessageTooLarge(f"the batch has {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}")
+    header = check_produced(batch)
+    must_look_inside = config.compact or config.timestamp_before_max_ms != _LONG_MAX
+    unpacked_max = config.max_message_bytes * UNPACKED_RATIO_MAX
+    if must_look_inside:
+        earliest = max(now_ms - config.timestamp_before_max_ms, 0)
+        validate_records(batch, header, unpacked_max, keys_required=config.compact, timestamp_min=earliest)
+    if config.compression_type != "producer":
+        wanted = _CODECS[config.compression_type]
+        if wanted != header.compression:
+            batch = memoryview(recompress(batch, header, wanted, _level(config), unpacked_max))
+            header = read_header(batch)
+    if config.message_timestamp_type == "LogAppendTime":
+        set_log_append_time(batch, now_ms)
+        header = read_header(batch)
+    elif header.max_timestamp > now_ms + config.timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
+            f"({config.timestamp_after_max_ms}) ahead of the broker's clock"
+        )
+    return batch, header
+
+
+def _level(config: TopicConfig) -> int | None:
+    match config.compression_type:
+        case "gzip":
+            return config.compression_gzip_level if config.compression_gzip_level >= 0 else None
+        case "lz4":
+            return config.compression_lz4_level
+        case "zstd":
+            return config.compression_zstd_level
+        case _:
+            return None

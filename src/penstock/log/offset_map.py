@@ -1,0 +1,86 @@
+"""What compaction must know before it throws anything away: the newest offset of each key, and who was aborted.
+
+Called by log.compaction.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from penstock.records.batch import BatchHeader
+
+# Longer keys are kept as a digest of this size; shorter ones as they are, so the two can't be confused.
+DIGEST_BYTES = 32
+# What an entry of a dict takes beyond the bytes of its key: the slot, its share of free slots, the two objects.
+ENTRY_BYTES = 160
+
+
+class OffsetMap:
+    """Key -> newest offset, for a stretch of the log that ends where the memory allowed for it ran out."""
+
+    __slots__ = ("_bytes_left", "_newest", "end")
+
+    def __init__(self, memory_bytes: int, start: int) -> None:
+        self._newest: dict[bytes, int] = {}
+        self._bytes_left = memory_bytes
+        # Everything below is in the map; records from here on are newer than anything it knows.
+        self.end = start
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """Take note of a record; False if there is no room for it, and then the map ends before it."""
+        stored = key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
+        if stored not in self._newest:
+            # One key always fits, or a log with a large key would never get any further.
+            if self._newest and self._bytes_left < len(stored) + ENTRY_BYTES:
+                return False
+            self._bytes_left -= len(stored) + ENTRY_BYTES
+        self._newest[stored] = offset
+        self.end = offset + 1
+        return True
+
+    def is_newest(self, key: bytes, offset: int) -> bool:
+        """Whether no later record of this key is known."""
+        stored = key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
+        return offset >= self._newest.get(stored, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A row of the aborted-transaction index: the offsets of its first record and of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class Transactions:
+    """Follows the transactions of a log while its batches are read in order."""
+
+    __slots__ = ("_aborted", "_with_data")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
+        for transaction in aborted:
+            self._aborted.setdefault(transaction.producer_id, []).append(transaction)
+        # Producers whose transaction has batches that were read since their last marker.
+        self._with_data: set[int] = set()
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Read a data batch: whether its transaction was aborted, so that nobody may see its records."""
+        if not header.is_transactional:
+            return False
+        self._with_data.add(header.producer_id)
+        return any(
+            transaction.first_offset <= header.last_offset and header.base_offset <= transaction.last_offset
+            for transaction in self._aborted.get(header.producer_id, ())
+        )
+
+    def is_last_trace(self, header: BatchHeader) -> bool:
+        """Read a marker: whether nothing else of its transaction is left in the log."""
+        if header.producer_id in self._with_data:
+            self._with_data.remove(header.producer_id)
+            return False
+        return True

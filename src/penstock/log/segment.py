@@ -1,0 +1,198 @@
+"""One segment: a file of record batches that starts at a base offset, and the indexes beside it.
+
+Called by log.partition_log and log.recovery. Knows where bytes are; what they mean to a partition is decided above.
+Invariants:
+- `size` counts whole batches only; bytes past it (after a failed write) are not part of the log.
+- The file is opened when first needed, so that a broker with many idle partitions starts at once.
+"""
+
+from pathlib import Path
+
+from penstock.disk import Disk, File
+from penstock.errors import CorruptMessage
+from penstock.log.index import OffsetIndex, TimeIndex
+from penstock.model import Offset
+from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
+
+SEGMENT_BYTES_MAX = 2**31 - 1
+RELATIVE_OFFSET_MAX = 2**31 - 1
+NO_TIMESTAMP = -1
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_offset_index",
+        "_time_index",
+        "_unindexed_bytes",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size",
+    )
+
+    def __init__(self, disk: Disk, directory: Path, base_offset: Offset, created_ms: int) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset: Offset = base_offset
+        self.next_offset: Offset = base_offset
+        self.size = 0
+        self.created_ms = created_ms
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset: int = base_offset
+        self._file: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._unindexed_bytes = 0
+
+    def path(self, suffix: str = LOG_SUFFIX) -> Path:
+        return self.directory / file_name(self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path())
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            self._offset_index = OffsetIndex.decode(self._read_if_there(INDEX_SUFFIX))
+            self._offset_index.truncate(self.size)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._time_index = TimeIndex.decode(self._read_if_there(TIME_INDEX_SUFFIX))
+            self._time_index.truncate(self.next_offset - self.base_offset)
+        return self._time_index
+
+    def create(self) -> None:
+        """Make the file. It is not there after a power failure until its directory has been synced."""
+        self._file = self._disk.open(self.path(), create=True)
+        self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
+
+    def append(self, header: BatchHeader, base_offset: Offset, batch: memoryview, index_interval_bytes: int) -> None:
+        """Write one stamped batch at the end. OSError leaves `size` where it was."""
+        position = self.size
+        self.file.write_at(position, (batch,))
+        self.note(header, base_offset, position, index_interval_bytes)
+
+    def note(self, header: BatchHeader, base_offset: Offset, position: int, index_interval_bytes: int) -> None:
+        """Take account of a batch that stands at `position`: just written, or found there by recovery."""
+        size = header.size
+        last_offset = base_offset + header.last_offset_delta
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.first_timestamp == NO_TIMESTAMP:
+            self.first_timestamp = header.max_timestamp
+        self._unindexed_bytes += size
+        if self._unindexed_bytes > index_interval_bytes and position > 0:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._unindexed_bytes = 0
+        self.size = position + size
+        self.next_offset = Offset(last_offset + 1)
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The header of the batch that must start here. Blocks; for recovery, time look-ups and tools."""
+        content = self.file.read(position, HEADER_BYTES)
+        if len(content) < HEADER_BYTES:
+            raise CorruptMessage(f"{self.path().name}: no whole batch header at byte {position}")
+        header = read_header(content)
+        if header.magic != MAGIC or header.size < HEADER_BYTES or position + header.size > self.size:
+            raise CorruptMessage(f"{self.path().name}: no record batch at byte {position}")
+        return header
+
+    def position_of(self, offset: Offset) -> int:
+        """Where the first batch that ends at or after `offset` starts; `size` if there is none. May block."""
+        position, _ = self.offset_index.window(offset - self.base_offset)
+        while position < self.size:
+            header = self.header_at(position)
+            if header.last_offset >= offset:
+                break
+            position += header.size
+        return position
+
+    def encode_indexes(self) -> tuple[bytes, bytes]:
+        """What the index files should hold now; taken on the loop, written by write_indexes on a thread."""
+        if self.max_timestamp > NO_TIMESTAMP:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        return self.offset_index.encode(), self.time_index.encode()
+
+    def write_indexes(self, contents: tuple[bytes, bytes]) -> None:
+        """Write both index files. Not synced: they are caches. Blocks."""
+        for suffix, content in zip((INDEX_SUFFIX, TIME_INDEX_SUFFIX), contents, strict=True):
+            file = self._disk.open(self.path(suffix), create=True)
+            try:
+                file.truncate(len(content))
+                file.write_at(0, (content,))
+            finally:
+                file.close()
+
+    def load_max_timestamp(self) -> None:
+        """Learn the largest timestamp of a closed segment from its time index. May block."""
+        if self.max_timestamp == NO_TIMESTAMP and self.time_index.timestamps:
+            self.max_timestamp = self.time_index.timestamps[-1]
+            self.max_timestamp_offset = self.base_offset + self.time_index.offsets[-1]
+
+    def drop_index_cache(self) -> None:
+        """Give memory back; only for closed segments, whose index files are whole."""
+        self._offset_index = self._time_index = None
+
+    def truncate(self, position: int, next_offset: Offset) -> None:
+        """Cut at a batch boundary. Blocks (fsync): a cut that a crash undoes would bring the old bytes back."""
+        assert position <= self.size
+        self.file.truncate(position)
+        self.file.sync()
+        self.offset_index.truncate(position)
+        self.time_index.truncate(next_offset - self.base_offset)
+        self.size = position
+        self.next_offset = next_offset
+        self.max_timestamp = NO_TIMESTAMP
+        self.load_max_timestamp()
+        # The time index is sparse: batches after its last entry may be newer than it knows.
+        at = self.position_of(Offset(self.max_timestamp_offset))
+        while at < position:
+            header = self.header_at(at)
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            at += header.size
+
+    def mark_deleted(self) -> None:
+        """Rename the files so that no restart takes them for part of the log; open reads go on."""
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = self.path(suffix)
+            if self._disk.exists(path):
+                self._disk.rename(path, path.with_name(path.name + DELETED_SUFFIX))
+
+    def remove_deleted(self) -> None:
+        self.close()
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._disk.remove(self.path(suffix + DELETED_SUFFIX))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _read_if_there(self, suffix: str) -> bytes:
+        path = self.path(suffix)
+        return self._disk.read_file(path) if self._disk.exists(path) else b""

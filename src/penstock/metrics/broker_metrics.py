@@ -1,0 +1,112 @@
+"""What a broker measures: every metric's name and meaning, in one place.
+
+Called by broker.py, which makes one, hands its counters to the parts and gives the gauges their `read`; a gauge whose
+value only another room knows is defined here and read there.
+"""
+
+from penstock.clock import Clock
+from penstock.metrics.process import cpu_seconds, open_files, resident_bytes
+from penstock.metrics.registry import Counter, Family, Rate, Registry
+
+LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+END_TO_END_MS = (1, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 60_000)
+FSYNC_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+class BrokerMetrics:
+    def __init__(self, clock: Clock) -> None:
+        self.registry = registry = Registry()
+
+        # Traffic. One counter per topic; the rates are read off their sums.
+        self.messages_in = registry.counters("mq_messages_in_total", "Messages written by producers.", "topic")
+        self.messages_out = registry.counters("mq_messages_out_total", "Messages sent to consumers.", "topic")
+        self.bytes_in = registry.counters("mq_bytes_in_total", "Bytes of record batches written by producers.", "topic")
+        self.bytes_out = registry.counters("mq_bytes_out_total", "Bytes of record batches sent to consumers.", "topic")
+        self._rate(
+            "mq_messages_in_per_sec", "Messages produced per second, over the last minute.", self.messages_in, clock
+        )
+        self._rate(
+            "mq_messages_out_per_sec", "Messages consumed per second, over the last minute.", self.messages_out, clock
+        )
+        self._rate("mq_bytes_in_per_sec", "Bytes produced per second, over the last minute.", self.bytes_in, clock)
+        self._rate("mq_bytes_out_per_sec", "Bytes consumed per second, over the last minute.", self.bytes_out, clock)
+
+        # Latency.
+        self.produce_latency = registry.histogram(
+            "mq_produce_latency_ms",
+            "From a produce request's last byte to its answer, waiting for acks included.",
+            LATENCY_MS,
+        )
+        self.end_to_end_latency = registry.histogram(
+            "mq_end_to_end_latency_ms",
+            "From a batch's newest timestamp to its first byte on the way to a consumer.",
+            END_TO_END_MS,
+        )
+        self.fsync_latency = registry.histogram("mq_fsync_latency_ms", "Time of one fsync of a log.", FSYNC_MS)
+
+        # Requests.
+        self.requests = registry.counters("mq_requests_total", "Requests answered.", "api")
+        self.request_errors = registry.counters("mq_request_errors_total", "Errors in answers.", "api", "error")
+        self.request_latency = registry.histograms(
+            "mq_request_latency_ms", "From a request's last byte to its answer.", LATENCY_MS, "api"
+        )
+        self.throttled_requests = registry.counters("mq_throttled_requests_total", "Requests over a quota.", "quota")
+        self.throttle_ms = registry.counters("mq_throttle_ms_total", "Time clients were told to wait.", "quota")
+        self.request_bytes_held = registry.gauge("mq_request_bytes_held", "Bytes of requests in memory.")
+        self.fetch_sessions = registry.gauge("mq_fetch_sessions", "Fetch sessions kept.")
+        self.waiting_requests = registry.gauges("mq_waiting_requests", "Requests waiting for data or acks.", "api")
+
+        # Connections.
+        self.connections = registry.gauge("mq_connections", "Open connections.")
+        self.connections_accepted = registry.counter("mq_connections_accepted_total", "Connections accepted.")
+        self.connections_refused = registry.counters("mq_connections_refused_total", "Connections refused.", "reason")
+        self.connections_closed = registry.counters(
+            "mq_connections_closed_total", "Connections the broker closed.", "reason"
+        )
+
+        # Logs.
+        self.topics = registry.gauge("mq_topics", "Topics.")
+        self.partitions = registry.gauge("mq_partitions", "Partitions this broker leads.")
+        self.under_replicated = registry.gauge(
+            "mq_under_replicated_partitions", "Partitions with fewer replicas in sync than they should have.", lambda: 0
+        )
+        self.offline_partitions = registry.gauge("mq_offline_partitions", "Partitions that cannot be written or read.")
+        self.log_bytes = registry.gauges("mq_log_bytes", "Size of a partition's log.", "topic", "partition")
+        self.log_segments = registry.gauges("mq_log_segments", "Segments of a partition's log.", "topic", "partition")
+        self.log_start_offset = registry.gauges("mq_log_start_offset", "First offset kept.", "topic", "partition")
+        self.log_end_offset = registry.gauges("mq_log_end_offset", "Next offset to be written.", "topic", "partition")
+        self.high_watermark = registry.gauges(
+            "mq_high_watermark", "First offset not yet committed.", "topic", "partition"
+        )
+        self.disk_free_bytes = registry.gauge("mq_disk_free_bytes", "Free space where the logs are.")
+        self.segments_deleted = registry.counter("mq_segments_deleted_total", "Segments dropped by retention.")
+        self.compactions = registry.counter("mq_compactions_total", "Passes of compaction over a partition.")
+        self.compacted_bytes = registry.counter("mq_compacted_bytes_total", "Bytes that compaction removed.")
+
+        # Groups.
+        self.groups = registry.gauges("mq_groups", "Groups.", "state")
+        self.consumer_lag = registry.gauges(
+            "mq_consumer_lag_messages", "Messages a group has yet to commit.", "group", "topic", "partition"
+        )
+        self.rebalances = registry.counter("mq_rebalances_total", "Rebalances completed.")
+        self.offset_commits = registry.counter("mq_offset_commits_total", "Offsets committed.")
+
+        # The process, under the names every Prometheus client library gives them.
+        registry.gauge("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes)
+        registry.gauge("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", cpu_seconds)
+        registry.gauge("process_open_fds", "Number of open file descriptors.", open_files)
+        started_ms, started = clock.now_ms(), clock.monotonic()
+        registry.gauge("process_start_time_seconds", "Start time since 1970 in seconds.", lambda: started_ms / 1000)
+        registry.gauge("mq_uptime_seconds", "Seconds since the broker started.", lambda: clock.monotonic() - started)
+
+    def render(self) -> str:
+        return self.registry.render()
+
+    def forget_topic(self, topic: str) -> None:
+        """A deleted topic's counters leave the page; their sum stays in the rest."""
+        for family in (self.messages_in, self.messages_out, self.bytes_in, self.bytes_out):
+            family.remove(topic)
+
+    def _rate(self, name: str, text: str, family: Family[Counter], clock: Clock) -> None:
+        rate = Rate(lambda: sum(counter.value for _, counter in family.children()), clock)
+        self.registry.gauge(name, text, rate.read)

@@ -1,0 +1,39 @@
+"""Fetches that wait for more data, by partition: an append wakes exactly those that it may satisfy.
+
+Called by handlers.fetch (wait) and replication.partition (every append).
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class WaitingList(Protocol):
+    """Where a partition keeps the fetches that wait for it."""
+
+    waiting: "set[FetchWait]"
+
+
+class FetchWait:
+    """One fetch that found fewer bytes than it asked for; done when enough came, or when it is called off."""
+
+    __slots__ = ("_bytes_missing", "_places", "done")
+
+    def __init__(self, bytes_missing: int, places: Iterable[WaitingList]) -> None:
+        self._bytes_missing = bytes_missing
+        self._places = tuple(places)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for place in self._places:
+            place.waiting.add(self)
+
+    def appended(self, size: int) -> None:
+        self._bytes_missing -= size
+        if self._bytes_missing <= 0:
+            self.end()
+
+    def end(self) -> None:
+        """Let the fetch go on: enough data, its time is up, or a partition it reads is gone."""
+        if not self.done.done():
+            self.done.set_result(None)
+        for place in self._places:
+            place.waiting.discard(self)

@@ -1,0 +1,268 @@
+"""One client connection: bytes in, whole frames to dispatch, replies out in the order of their requests.
+
+Called by uvloop, through server.listener. Laws:
+- A frame is handled where it was received; a view of it is dead once dispatch has returned (TRAPS S14).
+- Nothing is allocated for what a length claims, only for what has come (TRAPS S1).
+- Requests of one connection start in order and may overlap; their replies leave in order.
+- At most REQUESTS_IN_FLIGHT_MAX requests are open; past that, or while the client does not read, we do not read.
+
+Small requests are handled in a buffer that all connections share, since uvloop fills and hands it over in one step;
+only a connection in the middle of a frame has a buffer of its own.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Protocol, cast
+
+from penstock.errors import MalformedFrame
+from penstock.handlers.context import Answer, ConnectionState, Hangup, Reply
+
+logger = logging.getLogger(__name__)
+
+LENGTH_BYTES = 4
+REQUESTS_IN_FLIGHT_MAX = 64
+OWN_BUFFER_BYTES_MIN = 64 * 1024
+OWN_BUFFER_KEPT_BYTES_MAX = 2 << 20
+WRITE_HIGH_BYTES = 4 << 20
+
+
+class Host(Protocol):
+    """What a connection needs of the listener that made it."""
+
+    shared_buffer: memoryview
+    frame_bytes_max: int
+
+    def handle(self, state: ConnectionState, frame: memoryview) -> Answer: ...
+    def opened(self, connection: "Connection") -> ConnectionState | None: ...
+    def closed(self, connection: "Connection") -> None: ...
+    def now(self) -> float: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_host",
+        "_is_writable",
+        "_pending",
+        "_transport",
+        "frame_since",
+        "last_active",
+        "muted_until",
+        "peer",
+        "state",
+    )
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._transport: asyncio.Transport | None = None
+        self._buffer: memoryview | None = None
+        self._filled = 0
+        self._pending: deque[asyncio.Future[Reply]] = deque()
+        self._is_writable = True
+        self.state: ConnectionState | None = None
+        self.peer = ""
+        self.last_active = 0.0
+        self.frame_since: float | None = None
+        self.muted_until = 0.0
+
+    # From the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if peer else "local"
+        self.last_active = self._host.now()
+        self.state = self._host.opened(self)
+        if self.state is None:
+            transport.close()
+            return
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None or self._filled == 0:
+            return self._host.shared_buffer
+        if self._filled == len(self._buffer):
+            self._grow(len(self._buffer) * 2)
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._host.now()
+        if self._filled == 0:
+            received = self._host.shared_buffer[:nbytes]
+            used = self._take_frames(received)
+            if used < nbytes:
+                self._keep(received[used:])
+            return
+        assert self._buffer is not None
+        self._filled += nbytes
+        self._pump()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._buffer = None
+        self._filled = 0
+        for answer in self._pending:
+            answer.cancel()
+        self._pending.clear()
+        if self.state is not None:
+            self._host.closed(self)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._resume()
+
+    # From the listener
+
+    def close(self, why: str) -> None:
+        if self._transport is not None:
+            logger.info("closing the connection of %s: %s", self.peer, why)
+            self._transport.abort()
+
+    def mute(self, until: float, resume_after: float) -> None:
+        """Read nothing more for a while: the client is over its quota."""
+        self.muted_until = until
+        self._pause()
+        asyncio.get_running_loop().call_later(resume_after, self._resume)
+
+    def release_buffer(self) -> None:
+        """Give back the memory of a connection that has gone quiet."""
+        if self._filled == 0:
+            self._buffer = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending and self._filled == 0
+
+    # Frames in
+
+    @property
+    def _may_take(self) -> bool:
+        return (
+            self._transport is not None
+            and self._is_writable
+            and len(self._pending) < REQUESTS_IN_FLIGHT_MAX
+            and (self.muted_until == 0.0 or self._host.now() >= self.muted_until)
+        )
+
+    def _take_frames(self, received: memoryview) -> int:
+        """Handle every whole frame in `received`; how many bytes they took."""
+        at, end = 0, len(received)
+        host, state = self._host, self.state
+        if state is None:
+            return end
+        while end - at >= LENGTH_BYTES:
+            if not self._may_take:
+                if self._transport is None:
+                    return end
+                self._pause()
+                break
+            size = int.from_bytes(received[at : at + LENGTH_BYTES], "big", signed=True)
+            if not 0 < size <= host.frame_bytes_max:
+                self.close(f"a frame of {size} bytes; socket.request.max.bytes is {host.frame_bytes_max}")
+                return end
+            stop = at + LENGTH_BYTES + size
+            if stop > end:
+                break
+            try:
+                self._answer(host.handle(state, received[at + LENGTH_BYTES : stop]))
+            except MalformedFrame as error:
+                self.close(str(error))
+                return end
+            at = stop
+        if at == end:
+            self.frame_since = None
+        elif at > 0 or self.frame_since is None:
+            self.frame_since = self.last_active
+        return at
+
+    def _keep(self, rest: memoryview) -> None:
+        """Hold on to the start of a frame until the rest of it comes."""
+        if self._transport is None:
+            return
+        if self._buffer is None or len(self._buffer) <= len(rest):
+            self._buffer = memoryview(bytearray(max(OWN_BUFFER_BYTES_MIN, 2 * len(rest))))
+        self._buffer[: len(rest)] = rest
+        self._filled = len(rest)
+
+    def _grow(self, size: int) -> None:
+        assert self._buffer is not None
+        larger = memoryview(bytearray(min(size, self._host.frame_bytes_max + LENGTH_BYTES)))
+        larger[: self._filled] = self._buffer[: self._filled]
+        self._buffer = larger
+
+    def _pump(self) -> None:
+        """Handle what our own buffer holds."""
+        if self._buffer is None or self._filled == 0:
+            return
+        used = self._take_frames(self._buffer[: self._filled])
+        if self._transport is None or used == 0:
+            return
+        rest = self._filled - used
+        if rest:
+            # bytearray slices of one memoryview may overlap; memoryview assignment moves as memmove does.
+            self._buffer[:rest] = self._buffer[used : self._filled]
+        self._filled = rest
+        if not rest and len(self._buffer) > OWN_BUFFER_KEPT_BYTES_MAX:
+            self._buffer = None
+
+    # Replies out
+
+    def _answer(self, answer: Answer) -> None:
+        if isinstance(answer, asyncio.Future):
+            self._pending.append(answer)
+            answer.add_done_callback(self._on_answer)
+        elif self._pending:
+            if answer is not None:
+                ready: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+                ready.set_result(answer)
+                self._pending.append(ready)
+        else:
+            self._write(answer)
+
+    def _on_answer(self, _: asyncio.Future[Reply]) -> None:
+        pending = self._pending
+        while pending and pending[0].done():
+            answer = pending.popleft()
+            if answer.cancelled():
+                self.close("a request was given up")
+                return
+            error = answer.exception()
+            if error is not None:
+                self.close(f"a request failed: {error!r}")
+                return
+            self._write(answer.result())
+        self._resume()
+
+    def _write(self, reply: Reply) -> None:
+        transport = self._transport
+        if transport is None or reply is None:
+            return
+        if isinstance(reply, bytes):
+            transport.write(reply)
+        elif isinstance(reply, Hangup):
+            self.close(reply.why)
+        else:
+            transport.writelines(reply)
+
+    # Flow
+
+    def _pause(self) -> None:
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.is_reading() or not self._may_take:
+            return
+        self._pump()
+        if self._may_take:  # False also when handling those frames ended the connection
+            transport.resume_reading()

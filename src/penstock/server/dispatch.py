@@ -1,0 +1,156 @@
+"""From a frame to its handler: one row per API, and the one place where unexpected failures are caught.
+
+Called by server.connection for every frame. Every row names the resource and the operation its requests are to be
+authorised for; a row without them does not exist (TRAPS S8).
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from penstock.errors import ErrorCode, MalformedFrame, PenstockError
+from penstock.handlers import metadata
+from penstock.handlers.context import Answer, ConnectionState, HandlerContext, Hangup, RawRequest, Reply, Request
+from penstock.handlers.fetch import handle_fetch
+from penstock.handlers.produce import handle_produce
+from penstock.wire.apis import APIS, BY_KEY, Api, ApiKey
+from penstock.wire.frame import RequestHeader, parse_request_header, response_frame
+from penstock.wire.messages import decode_request, encode_response
+
+logger = logging.getLogger(__name__)
+
+Body = Mapping[str, Any]
+RawHandler = Callable[[HandlerContext, RawRequest], Answer]
+Handler = Callable[[HandlerContext, Request], Body | Awaitable[Body]]
+
+
+class Resource(Enum):
+    NONE = auto()  # the bare protocol: what a client may ask before it says who it is
+    TOPIC = auto()
+    GROUP = auto()
+    CLUSTER = auto()
+    TRANSACTIONAL_ID = auto()
+
+
+class Operation(Enum):
+    NONE = auto()
+    READ = auto()
+    WRITE = auto()
+    CREATE = auto()
+    DELETE = auto()
+    ALTER = auto()
+    DESCRIBE = auto()
+    DESCRIBE_CONFIGS = auto()
+    ALTER_CONFIGS = auto()
+    IDEMPOTENT_WRITE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    resource: Resource
+    operation: Operation
+    handler: Handler | None = None
+    raw: RawHandler | None = None
+
+
+ROUTES: dict[ApiKey, Route] = {
+    ApiKey.PRODUCE: Route(Resource.TOPIC, Operation.WRITE, raw=handle_produce),
+    ApiKey.FETCH: Route(Resource.TOPIC, Operation.READ, raw=handle_fetch),
+    ApiKey.API_VERSIONS: Route(Resource.NONE, Operation.NONE, metadata.handle_api_versions),
+    ApiKey.METADATA: Route(Resource.TOPIC, Operation.DESCRIBE, metadata.handle_metadata),
+}
+
+
+class Dispatcher:
+    def __init__(self, context: HandlerContext) -> None:
+        self._context = context
+        self._tasks: set[asyncio.Task[Reply]] = set()
+
+    def handle(self, connection: ConnectionState, frame: memoryview) -> Answer:
+        """Start one request. MalformedFrame: the sender speaks something else, and is hung up on."""
+        header = parse_request_header(frame)
+        api = BY_KEY.get(header.api_key)
+        if api is None:
+            raise MalformedFrame(f"API {header.api_key} is not served")
+        if not api.serves(header.version):
+            return _unsupported(api, header)
+        route = ROUTES[api.key]
+        if route.raw is not None:
+            raw = RawRequest(
+                header.version, header.correlation_id, header.client_id, connection, frame, header.body_offset
+            )
+            try:
+                return route.raw(self._context, raw)
+            except MalformedFrame:
+                raise
+            except Exception:
+                logger.exception("%s v%d failed", api.name, header.version)
+                return Hangup(f"{api.name} failed")
+        if api.request_bytes_max is not None and len(frame) > api.request_bytes_max:
+            raise MalformedFrame(f"{len(frame)} bytes of {api.name}; at most {api.request_bytes_max} are taken")
+        body = decode_request(api.key, header.version, bytes(frame[header.body_offset :]))
+        request = Request(api.key, header.version, header.client_id, connection, body)
+        assert route.handler is not None
+        try:
+            answer = route.handler(self._context, request)
+        except Exception as error:
+            return _failure(api, header, error)
+        if inspect.isawaitable(answer):
+            return self._start(api, header, answer)
+        return _frame(api, header, answer)
+
+    async def close(self) -> None:
+        """Give up what is still under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, api: Api, header: RequestHeader, answer: Awaitable[Body]) -> asyncio.Future[Reply]:
+        async def finish() -> Reply:
+            try:
+                return _frame(api, header, await answer)
+            except Exception as error:
+                return _failure(api, header, error)
+
+        task = asyncio.get_running_loop().create_task(finish())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _frame(api: Api, header: RequestHeader, body: Body) -> bytes:
+    encoded = encode_response(api.key, header.version, body)
+    return response_frame(api.key, header.version, header.correlation_id, encoded)
+
+
+def _unsupported(api: Api, header: RequestHeader) -> Reply:
+    if api.key is not ApiKey.API_VERSIONS:
+        raise MalformedFrame(f"{api.name} v{header.version} is not served; v{api.low} to v{api.high} are")
+    # KIP-511: told in version 0, which every client reads, together with the versions it may try instead.
+    body = {
+        "error_code": ErrorCode.UNSUPPORTED_VERSION,
+        "api_keys": [{"api_key": api.key, "min_version": api.low, "max_version": api.high}],
+    }
+    return response_frame(api.key, 0, header.correlation_id, encode_response(api.key, 0, body))
+
+
+def _failure(api: Api, header: RequestHeader, error: Exception) -> Reply:
+    """The answer to a request whose handler failed as a whole."""
+    if isinstance(error, PenstockError):
+        code, message = error.code, str(error)
+    else:
+        logger.error("%s v%d failed", api.name, header.version, exc_info=error)
+        code, message = ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how"
+    try:
+        return _frame(api, header, {"error_code": code, "error_message": message})
+    except AssertionError:
+        # This API has no place for an error of the whole request; the client will try elsewhere.
+        return Hangup(f"{api.name} failed: {message}")
+
+
+assert len(APIS) == len(BY_KEY)

@@ -1,0 +1,111 @@
+"""The door: accepts connections within the limits, sweeps away the dead ones, closes them all at the end.
+
+Called by broker. One listener, one port.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+
+from penstock.clock import Clock
+from penstock.config import BrokerConfig
+from penstock.handlers.context import Answer, ConnectionState
+from penstock.model import ANONYMOUS, Endpoint
+from penstock.server.connection import Connection
+from penstock.server.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
+
+SHARED_BUFFER_BYTES = 256 * 1024
+SWEEP_S = 5.0
+
+
+class Listener:
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._dispatcher: Dispatcher | None = None
+        self._connections: set[Connection] = set()
+        self._by_address: Counter[str] = Counter()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.frame_bytes_max = config.socket_request_max_bytes
+        self.now = clock.monotonic
+        self.refused = 0
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    async def bind(self, endpoint: Endpoint) -> Endpoint:
+        """Take the address, without answering yet; gives it back with the port we got."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self),
+            endpoint.host,
+            endpoint.port,
+            backlog=self._config.socket_listen_backlog_size,
+            reuse_address=True,
+            start_serving=False,
+        )
+        return Endpoint(endpoint.host, self._server.sockets[0].getsockname()[1])
+
+    async def serve(self, dispatcher: Dispatcher) -> None:
+        assert self._server is not None
+        self._dispatcher = dispatcher
+        await self._server.start_serving()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeper
+        if self._server is not None:
+            self._server.close()
+        if self._dispatcher is not None:
+            await self._dispatcher.close()
+        for connection in tuple(self._connections):
+            connection.close("the broker stops")
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    # For connections
+
+    def handle(self, state: ConnectionState, frame: memoryview) -> Answer:
+        assert self._dispatcher is not None
+        return self._dispatcher.handle(state, frame)
+
+    def opened(self, connection: Connection) -> ConnectionState | None:
+        config = self._config
+        address = connection.peer
+        limit = config.connection_limits.get(address, config.max_connections_per_ip)
+        if len(self._connections) >= config.max_connections or self._by_address[address] >= limit:
+            self.refused += 1
+            logger.warning("refused a connection from %s: too many are open", address)
+            return None
+        self._connections.add(connection)
+        self._by_address[address] += 1
+        return ConnectionState(address, ANONYMOUS)
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._by_address[connection.peer] -= 1
+        if self._by_address[connection.peer] <= 0:
+            del self._by_address[connection.peer]
+
+    async def _sweep(self) -> None:
+        """Close who says nothing, or sends a frame byte by byte; take memory back from who is quiet."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = self._clock.monotonic()
+            idle_s = self._config.connections_max_idle_ms / 1000
+            frame_s = self._config.penstock_frame_timeout_ms / 1000
+            for connection in tuple(self._connections):
+                if now - connection.last_active > idle_s and connection.is_idle:
+                    connection.close("idle longer than connections.max.idle.ms")
+                elif connection.frame_since is not None and now - connection.frame_since > frame_s:
+                    connection.close("a frame took too long to arrive")
+                elif now - connection.last_active > SWEEP_S:
+                    connection.release_buffer()
