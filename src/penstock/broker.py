@@ -21,9 +21,13 @@ from penstock.disk import Disk, RealDisk
 from penstock.handlers.context import HandlerContext, Node
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.log.directory import LogDirectory, LogRequest
+from penstock.metrics import BrokerMetrics
 from penstock.model import Endpoint, LeaderEpoch, NodeId, TopicPartition
 from penstock.replication.replicas import Replicas
+from penstock.security.quotas import Quotas
 from penstock.server.dispatch import Dispatcher
+from penstock.server.gauges import attach_gauges
+from penstock.server.http import HttpDoor, Page, health_page
 from penstock.server.listener import Listener
 
 logger = logging.getLogger(__name__)
@@ -43,11 +47,19 @@ class Broker:
         self.disk = disk or RealDisk()
         self.node_id = NodeId(config.node_id)
         self._tasks: list[asyncio.Task[None]] = []
+        self.metrics = BrokerMetrics(self.clock)
+        self.quotas = Quotas(
+            (config.quota_window_num, float(config.quota_window_size_seconds)),
+            (config.controller_quota_window_num, float(config.controller_quota_window_size_seconds)),
+        )
         self.logs = LogDirectory(self.disk, config.data_dir, self.clock, self.rng)
-        self.replicas = Replicas(self.logs)
+        self.replicas = Replicas(self.logs, self.metrics)
         self.image = ClusterImage(Layout())
-        self.listener = Listener(config, self.clock)
+        self.listener = Listener(config, self.clock, self.metrics, self.quotas)
         self.endpoint = Endpoint("", 0)
+        self.http_endpoint: Endpoint | None = None
+        self._http: HttpDoor | None = None
+        self._is_serving = False
         self._claim: DirectoryClaim
         self._store: MetadataStore
         self._membership: Membership
@@ -60,6 +72,7 @@ class Broker:
         feed = ImageFeed(self._store, self.image, self._on_changes)
         await feed.load()
         self._take_broker_configs()
+        self.quotas.replace(self.image.client_quotas)
 
         bound = await self.listener.bind(config.listen)
         self.endpoint = Endpoint(config.advertise.host, config.advertise.port or bound.port)
@@ -70,7 +83,7 @@ class Broker:
         await self._membership.join()
         self._run(self._membership.run())
         controller = Controller(
-            self._store, feed, self.rng, fence=self._membership.fence, check_topic=self.config.topic
+            self._store, feed, self.rng, fence=self._membership.fence, check_topic=self.config.check_topic
         )
 
         await self._open_logs(controller)
@@ -84,26 +97,35 @@ class Broker:
             image=self.image,
             controller=controller,
             replicas=self.replicas,
+            metrics=self.metrics,
+            quotas=self.quotas,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
         )
+        await self._open_http()
         await self.listener.serve(Dispatcher(context))
+        self._is_serving = True
         self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
         self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
         logger.info("broker %d listens on %s, data in %s", self.node_id, self.endpoint, config.data_dir)
 
     async def stop(self) -> None:
         """Answer no more, make everything durable, say that it was a clean stop."""
+        self._is_serving = False
         await self.listener.close()
         await self._end_tasks()
         await self.logs.close()
         await self._membership.close()
         await self._store.close()
         self._claim.close()
+        if self._http is not None:
+            await self._http.close()
         self.disk.close()
 
     async def crash(self) -> None:
         """End as a killed process would, for tests: nothing flushed, nothing said; locks and sockets are let go."""
         await self.listener.close()
+        if self._http is not None:
+            await self._http.close()
         await self._end_tasks()
         self.logs.release()
         await self._store.close()
@@ -121,6 +143,8 @@ class Broker:
             topic.name: topic for topic, _ in (*changes.partitions_added, *changes.partitions_changed)
         }.values():
             self._host(topic)
+        if changes.quotas_changed:
+            self.quotas.replace(self.image.client_quotas)
         if changes.broker_configs_changed:
             self._take_broker_configs()
             for topic in self.image.topics.values():
@@ -157,6 +181,27 @@ class Broker:
             await controller.bump_leader_epochs((topic.id, index) for topic, index in mine)
         for topic in self.image.topics.values():
             self._host(topic)
+
+    # What is seen from outside
+
+    async def _open_http(self) -> None:
+        attach_gauges(self.metrics, self.replicas, self.listener, self.disk)
+        if self.config.http is None:
+            return
+        self._http = HttpDoor(
+            {
+                "/metrics": lambda: Page("200 OK", "text/plain; version=0.0.4", self.metrics.render()),
+                "/health/live": lambda: health_page([]),
+                "/health/ready": lambda: health_page(self._problems()),
+            }
+        )
+        self.http_endpoint = await self._http.open(self.config.http)
+
+    def _problems(self) -> list[str]:
+        """Why this broker should get no traffic now."""
+        problems = [] if self._is_serving else ["the broker is starting or stopping"]
+        problems += [str(failure) for failure in self.replicas.failures()]
+        return problems
 
     # Housekeeping
 

@@ -115,7 +115,7 @@ class ShardState(Enum):
 
 
 class _Batch(Generic[R]):
-    __slots__ = ("committed", "decisions", "deadline")
+    __slots__ = ("committed", "deadline", "decisions")
 
     def __init__(self, decisions: list[Decision[R]], committed: "asyncio.Future[int]", deadline: float) -> None:
         self.decisions = decisions

@@ -229,3 +229,29 @@ class NotCoordinator(PenstockError):
 
 class InvalidGroupId(PenstockError):
     code = ErrorCode.INVALID_GROUP_ID
+
+
+class ApiNotServed(PenstockError):
+    """The broker we ask does not know the request, in no version that we know."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class RequestTimedOut(PenstockError):
+    """The time the client gave is up; what it asked for may still happen."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class ThrottlingQuotaExceeded(PenstockError):
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class TopicDeletionDisabled(PenstockError):
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+
+
+class UnsupportedVersion(PenstockError):
+    """The request is whole, but asks for something its version, or this broker, has no word for."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION

@@ -32,13 +32,15 @@ def place(
     circle = _alternate_racks(candidates)
     # Where no rack is known every broker counts as a rack of its own.
     racks = [candidate.rack if candidate.rack is not None else f"\0{candidate.node_id}" for candidate in circle]
+    # Who leads is settled beforehand, so followers can be laid where fewest partitions will be in the end.
     replicas_held = [0] * len(circle)
+    for partition in range(partition_count):
+        replicas_held[(start + partition) % len(circle)] += 1
     placed: list[tuple[int, ...]] = []
     for partition in range(partition_count):
         leader = (start + partition) % len(circle)
         chosen = [leader]
         rack_uses = {racks[leader]: 1}
-        replicas_held[leader] += 1
         while len(chosen) < replication_factor:
             # The first brokers after the leader win ties; which they are shifts each time round the circle, so that
             # the partitions of a lost broker do not all fall to its one neighbour.

@@ -106,6 +106,8 @@ class SqliteFile:
             os.close(self._lock_fd)
             raise
         self._data_version = self._read_data_version()
+        with self._reading():
+            self._note_next_expiry()
 
     def _open(self) -> sqlite3.Connection:
         with self._locked():
@@ -404,16 +406,23 @@ def _bounds(prefix: str) -> tuple[str, str]:
     return prefix, prefix + "\U0010ffff"
 
 
+def network_file_system(mounts: str, device: int) -> str | None:
+    """The type of file system a device number belongs to, if it is one of those; `mounts` is Linux's mountinfo."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        if before.split()[2] == wanted and (kind := after.split()[0]) in NETWORK_FILE_SYSTEMS:
+            return kind
+    return None
+
+
 def _refuse_network_file_system(directory: Path) -> None:
     mounts = Path("/proc/self/mountinfo")
     if not mounts.exists():
         return
-    device = os.stat(directory).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts.read_text(errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        if before.split()[2] == wanted and (kind := after.split()[0]) in NETWORK_FILE_SYSTEMS:
-            raise StoreUnusable(
-                f"{directory} is on a network file system ({kind}), where file locks cannot be trusted: put the data "
-                "directory on a local disk, or use etcd for a cluster of several hosts"
-            )
+    kind = network_file_system(mounts.read_text(errors="replace"), os.stat(directory).st_dev)
+    if kind is not None:
+        raise StoreUnusable(
+            f"{directory} is on a network file system ({kind}), where file locks cannot be trusted: put the data "
+            "directory on a local disk, or use etcd for a cluster of several hosts"
+        )

@@ -7,7 +7,6 @@ Invariants:
 - Text that parse() accepts, render() turns into the form DescribeConfigs shows, and parse() accepts that too.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, IntEnum
@@ -127,8 +126,6 @@ class Setting:
                     value = float(text)
                 except ValueError:
                     raise self._invalid(text) from None
-                if math.isnan(value):
-                    raise self._invalid(text)
             case Kind.LIST:
                 value = tuple(item.strip() for item in text.split(",")) if text else ()
                 if "" in value or len(set(value)) != len(value):

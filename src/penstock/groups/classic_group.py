@@ -13,14 +13,14 @@ Invariants:
 - A static instance has one member id; whoever comes with an older one is fenced.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import NamedTuple
 
 from penstock.coordination import Decision, Now, Reply, Waiter
 from penstock.errors import ErrorCode
 from penstock.groups.group_records import CoordinatorRecord, GroupMetadata, GroupRecord
+from penstock.groups.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, TRANSITIONS, Event
+from penstock.groups.join_window import JoinWindow
 from penstock.groups.member import (
     UNKNOWN_MEMBER,
     JoinedMember,
@@ -29,47 +29,16 @@ from penstock.groups.member import (
     Leaver,
     Member,
     SyncReply,
+    SyncRequest,
     protocols_of,
 )
-from penstock.groups.subscription import subscribed_topics
+from penstock.groups.roster import Roster
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 PENDING_MEMBERS_MAX = 10_000
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 Step = Decision[CoordinatorRecord]
-
-
-class GroupState(Enum):
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-class Event(Enum):
-    REBALANCE = auto()
-    ALL_JOINED = auto()
-    EMPTIED = auto()
-    ASSIGNED = auto()
-    DELETED = auto()
-    DELETION_REFUSED = auto()
-
-
-EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
-STABLE, DEAD = GroupState.STABLE, GroupState.DEAD
-
-TRANSITIONS = {
-    (EMPTY, Event.REBALANCE): PREPARING,
-    (STABLE, Event.REBALANCE): PREPARING,
-    (COMPLETING, Event.REBALANCE): PREPARING,
-    (PREPARING, Event.ALL_JOINED): COMPLETING,
-    (PREPARING, Event.EMPTIED): EMPTY,
-    (COMPLETING, Event.ASSIGNED): STABLE,
-    (EMPTY, Event.DELETED): DEAD,
-    (DEAD, Event.DELETION_REFUSED): EMPTY,
-}
 
 
 class RebalanceCause(NamedTuple):
@@ -80,20 +49,14 @@ class RebalanceCause(NamedTuple):
 class ClassicGroup:
     __slots__ = (
         "_assignment_in_flight",
-        "_initial_delay_ms",
-        "_initial_remaining_ms",
-        "_is_initial",
-        "_join_deadline_ms",
-        "_joined_since",
+        "_join_window",
         "_pending",
         "_pending_sync",
-        "_static_ids",
         "_sync_deadline_ms",
         "generation",
         "group_id",
         "is_saved",
         "last_rebalance",
-        "leader",
         "members",
         "protocol",
         "protocol_type",
@@ -111,21 +74,15 @@ class ClassicGroup:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members = Roster()
         self.is_saved = False  # the log holds a record of this group
         self.rebalances = 0
         self.last_rebalance: RebalanceCause | None = None
-        self._static_ids: dict[str, str] = {}
         # Ids given out and not yet used to join: until when the group waits for each.
         self._pending: dict[str, int] = {}
         self._pending_sync: set[str] = set()
-        self._join_deadline_ms: int | None = None
         self._sync_deadline_ms: int | None = None
-        self._initial_delay_ms = initial_delay_ms
-        self._initial_remaining_ms = 0
-        self._is_initial = False
-        self._joined_since = False
+        self._join_window = JoinWindow(initial_delay_ms)
         self._assignment_in_flight = False
 
     @classmethod
@@ -135,19 +92,18 @@ class ClassicGroup:
         group.protocol_type = saved.protocol_type or None
         group.generation = saved.generation
         group.protocol = saved.protocol
-        group.leader = saved.leader
         group.state_ms = saved.state_ms
         for member in saved.members:
-            group.members[member.member_id] = Member.restored(member, saved.protocol_type, saved.protocol)
-            if member.instance_id is not None:
-                group._static_ids[member.instance_id] = member.member_id
+            group.members.add(Member.restored(member, saved.protocol_type, saved.protocol))
+        if saved.leader is not None and saved.leader in group.members:
+            group.members.leader = saved.leader
         group.state = STABLE if group.members else EMPTY
         return group
 
     def resume(self, now: Now) -> Step:
         """After loading: sessions start anew, since nobody could heartbeat while the coordinator was away."""
         step = Step()
-        for member in self.members.values():
+        for member in self.members:
             member.renew_session(now)
         if len(self.members) > self.size_max:
             self._prepare_rebalance(step, "more members than group.max.size", now)
@@ -167,7 +123,7 @@ class ClassicGroup:
         elif request.member_id != UNKNOWN_MEMBER:
             self._join_known(step, request, waiter, now)
         elif request.instance_id is not None:
-            old_id = self._static_ids.get(request.instance_id)
+            old_id = self.members.static_id(request.instance_id)
             if old_id is None:
                 self._add(step, request, request.new_member_id, waiter, now)
             else:
@@ -191,7 +147,7 @@ class ClassicGroup:
         if request.member_id in self._pending:
             # Ids are reserved for dynamic members only, so this one belongs to somebody else.
             return ErrorCode.NONE if request.instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
-        return self.check_member(request.member_id, request.instance_id)
+        return self.members.check(request.member_id, request.instance_id)
 
     def _has_room_for(self, request: JoinRequest) -> bool:
         member = self.members.get(request.member_id)
@@ -199,7 +155,7 @@ class ClassicGroup:
             return False
         if self.state is PREPARING:
             # Those who wait already, not all members: if the limit was lowered, the last to rejoin are turned away.
-            waiting = sum(member.joining is not None for member in self.members.values())
+            waiting = sum(member.joining is not None for member in self.members)
             return (member is not None and member.joining is not None) or waiting < self.size_max
         return self.state is EMPTY or member is not None or len(self.members) < self.size_max
 
@@ -208,10 +164,7 @@ class ClassicGroup:
             return False
         if not self.members:
             return True
-        if request.protocol_type != self.protocol_type:
-            return False
-        common = self._common_protocols()
-        return any(name in common for name, _ in request.protocols)
+        return request.protocol_type == self.protocol_type and self.members.shares_a_protocol_with(request)
 
     def _join_known(self, step: Step, request: JoinRequest, waiter: Waiter, now: Now) -> None:
         member_id = request.member_id
@@ -223,7 +176,7 @@ class ClassicGroup:
         if self.state is PREPARING:
             self._update(step, member, request, waiter)
             self._complete_join_if_ready(step, now)
-        elif unchanged and (self.state is COMPLETING or member_id != self.leader):
+        elif unchanged and (self.state is COMPLETING or member_id != self.members.leader):
             # The reply to its last JoinGroup was lost, or it does not know that all is well: tell it once more.
             member.renew_session(now)
             step.replies.append((waiter, self._join_reply(member_id)))
@@ -239,13 +192,9 @@ class ClassicGroup:
         member.is_new = True
         member.session_deadline_ms = now.steady_ms + NEW_MEMBER_JOIN_TIMEOUT_MS
         member.joining = waiter
-        self.members[member_id] = member
-        if request.instance_id is not None:
-            self._static_ids[request.instance_id] = member_id
-        if self.leader is None:
-            self.leader = member_id
+        self.members.add(member)
         if self.state is PREPARING:
-            self._joined_since = True
+            self._join_window.somebody_joined()
             self._complete_join_if_ready(step, now)
         else:
             self._prepare_rebalance(step, f"member {member_id} joined{_because(request.reason)}", now)
@@ -261,25 +210,26 @@ class ClassicGroup:
 
     def _replace_static(self, step: Step, request: JoinRequest, old_id: str, waiter: Waiter, now: Now) -> None:
         old = self.members[old_id]
-        leader_before = self.leader
+        leader_before = self.members.leader
         self._fence(step, old)
         new = Member(request.new_member_id, request)
         new.assignment = old.assignment
-        new.is_new = old.is_new
         new.renew_session(now)
         self._swap(old, new)
-        if self.state is STABLE and self._elect_protocol() == self.protocol:
+        if self.state is STABLE and self.members.elect_protocol() == self.protocol:
             # The instance came back and nothing else changed: it takes over the assignment without a rebalance.
-            skips = request.may_skip_assignment and self.leader == new.member_id
+            skips = request.may_skip_assignment and self.members.leader == new.member_id
             # An older client that saw itself named leader would assign anew; the former name makes it a follower.
-            leader = self.leader if request.may_skip_assignment else leader_before
+            leader = self.members.leader if request.may_skip_assignment else leader_before
             reply = self._join_reply(new.member_id, leader=leader, skip_assignment=skips, with_members=skips)
             step.replies.append((waiter, reply))
-            step.records.append(GroupRecord(self.group_id, self._snapshot(self._assignments(), self.state_ms)))
+            kept = {member.member_id: member.assignment for member in self.members}
+            step.records.append(GroupRecord(self.group_id, self._snapshot(kept, self.state_ms)))
 
             def swap_back(code: ErrorCode) -> list[Reply]:
                 if self.members.get(new.member_id) is new:
                     self._swap(new, old)
+                    old.renew_session(now)
                 return [(waiter, JoinReply(code, UNKNOWN_MEMBER))]
 
             step.undo = swap_back
@@ -292,12 +242,7 @@ class ClassicGroup:
             self._prepare_rebalance(step, reason, now)
 
     def _swap(self, old: Member, new: Member) -> None:
-        assert old.instance_id is not None
-        # In place: the order of members is the order in which they are offered leadership.
-        self.members = {m.member_id: m for m in (new if m is old else m for m in self.members.values())}
-        self._static_ids[old.instance_id] = new.member_id
-        if self.leader == old.member_id:
-            self.leader = new.member_id
+        self.members.replace(old, new)
         if old.member_id in self._pending_sync:
             self._pending_sync.remove(old.member_id)
             self._pending_sync.add(new.member_id)
@@ -313,49 +258,45 @@ class ClassicGroup:
 
     def _prepare_rebalance(self, step: Step, reason: str, now: Now) -> None:
         if self.state is COMPLETING:
-            self._give_up_assignment(step, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._give_up_assignment(step, ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._pending_sync.clear()
         self._sync_deadline_ms = None
         self._assignment_in_flight = False
-        self._is_initial = self.state is EMPTY
+        was_empty = self.state is EMPTY
         self._move(Event.REBALANCE, now)
         self.rebalances += 1
         self.last_rebalance = RebalanceCause(reason, now.wall_ms)
-        if self._is_initial:
-            # More members tend to follow the first within moments; each rebalance spared is a pause spared.
-            self._joined_since = False
-            self._join_deadline_ms = now.steady_ms + self._initial_delay_ms
-            self._initial_remaining_ms = max(self._rebalance_timeout_ms() - self._initial_delay_ms, 0)
+        if was_empty:
+            self._join_window.open_initial(self.members.rebalance_timeout_ms(), now)
         else:
-            self._join_deadline_ms = now.steady_ms + self._rebalance_timeout_ms()
+            self._join_window.open(self.members.rebalance_timeout_ms(), now)
             self._complete_join_if_ready(step, now)
 
     def _complete_join_if_ready(self, step: Step, now: Now) -> None:
-        if self.state is not PREPARING or self._is_initial or self._pending:
+        if self.state is not PREPARING or self._join_window.is_initial or self._pending:
             return
-        if all(member.joining is not None for member in self.members.values()):
+        if all(member.joining is not None for member in self.members):
             self._complete_join(step, now)
 
     def _complete_join(self, step: Step, now: Now) -> None:
-        for member in list(self.members.values()):
+        for member in list(self.members):
             # A static member may be restarting: its place is kept until its session runs out.
             if member.joining is None and member.instance_id is None:
                 self._remove(step, member.member_id)
-        if self.members and not self._elect_leader():
-            self._join_deadline_ms = now.steady_ms + self._rebalance_timeout_ms()
+        if self.members and not self.members.elect_leader():
+            self._join_window.open(self.members.rebalance_timeout_ms(), now)
             return
-        self._join_deadline_ms = None
-        self._is_initial = False
+        self._join_window.close()
         self.generation += 1
         if not self.members:
             self.protocol = None
             self._move(Event.EMPTIED, now)
             step.records.append(GroupRecord(self.group_id, self._snapshot({}, self.state_ms)))
             return
-        self.protocol = self._elect_protocol()
+        self.protocol = self.members.elect_protocol()
         self._move(Event.ALL_JOINED, now)
-        self._sync_deadline_ms = now.steady_ms + self._rebalance_timeout_ms()
-        for member in self.members.values():
+        self._sync_deadline_ms = now.steady_ms + self.members.rebalance_timeout_ms()
+        for member in self.members:
             if member.joining is not None:
                 step.replies.append((member.joining, self._join_reply(member.member_id)))
                 member.joining = None
@@ -363,47 +304,16 @@ class ClassicGroup:
                 member.renew_session(now)
                 self._pending_sync.add(member.member_id)
 
-    def _elect_leader(self) -> bool:
-        if self.leader in self.members and self.members[self.leader].joining is not None:
-            return True
-        joined = [member.member_id for member in self.members.values() if member.joining is not None]
-        if joined:
-            self.leader = joined[0]
-        return bool(joined)
-
-    def _common_protocols(self) -> set[str]:
-        counts = Counter(protocol for member in self.members.values() for protocol in member.protocols)
-        return {protocol for protocol, count in counts.items() if count == len(self.members)}
-
-    def _elect_protocol(self) -> str | None:
-        """Each member votes for the first of its own that all support; a tie goes to who was voted for first."""
-        candidates = self._common_protocols()
-        if not candidates:
-            return None
-        return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
-
-    def _rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
-
     # The assignment
 
-    def sync(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        protocols: tuple[str | None, str | None],
-        assignments: dict[str, bytes],
-        waiter: Waiter,
-        now: Now,
-    ) -> Step:
+    def sync(self, request: SyncRequest, waiter: Waiter, now: Now) -> Step:
         step = Step()
-        code = self._sync_refusal(member_id, instance_id, generation, protocols)
+        code = self._sync_refusal(request)
         if code is not ErrorCode.NONE:
             step.replies.append((waiter, SyncReply(code)))
             return step
-        member = self.members[member_id]
-        self._pending_sync.discard(member_id)
+        member = self.members[request.member_id]
+        self._pending_sync.discard(request.member_id)
         if not self._pending_sync:
             self._sync_deadline_ms = None
         if self.state is STABLE:
@@ -414,23 +324,20 @@ class ClassicGroup:
             step.replies.append((member.syncing, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)))
         member.syncing = waiter
         # One assignment a generation: a leader that repeats itself waits for the first, whatever it says now.
-        if member_id == self.leader and not self._assignment_in_flight:
+        if request.member_id == self.members.leader and not self._assignment_in_flight:
             self._assignment_in_flight = True
-            step.records.append(GroupRecord(self.group_id, self._snapshot(assignments, now.wall_ms)))
-            step.undo = lambda code: self._assignment_refused(generation, code, now)
+            step.records.append(GroupRecord(self.group_id, self._snapshot(request.assignments, now.wall_ms)))
+            step.undo = lambda code: self._assignment_refused(request.generation, code, now)
         return step
 
-    def _sync_refusal(
-        self, member_id: str, instance_id: str | None, generation: int, protocols: tuple[str | None, str | None]
-    ) -> ErrorCode:
+    def _sync_refusal(self, request: SyncRequest) -> ErrorCode:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if (code := self.check_member(member_id, instance_id)) is not ErrorCode.NONE:
+        if (code := self.members.check(request.member_id, request.instance_id)) is not ErrorCode.NONE:
             return code
-        if generation != self.generation:
+        if request.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        protocol_type, protocol = protocols
-        if protocol_type not in (None, self.protocol_type) or protocol not in (None, self.protocol):
+        if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
@@ -456,26 +363,25 @@ class ClassicGroup:
         if not self._assignment_in_flight or self.generation != generation:
             return []
         step = Step()
-        self._give_up_assignment(step, code)
+        self._give_up_assignment(step, code, now)
         self._prepare_rebalance(step, f"the assignment could not be stored: {code.name}", now)
         assert not step.records, "nobody has joined, so the rebalance cannot be over"
         return step.replies
 
-    def _give_up_assignment(self, step: Step, code: ErrorCode) -> None:
-        for member in self.members.values():
+    def _give_up_assignment(self, step: Step, code: ErrorCode, now: Now) -> None:
+        for member in self.members:
             member.assignment = b""
             if member.syncing is not None:
                 step.replies.append((member.syncing, SyncReply(code)))
                 member.syncing = None
-                # Its session stood still while it waited for us.
-                member.session_deadline_ms += member.session_timeout_ms
+                member.renew_session(now)  # it stood still while the member waited for us
 
     # Staying and leaving
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if (code := self.check_member(member_id, instance_id)) is not ErrorCode.NONE:
+        if (code := self.members.check(member_id, instance_id)) is not ErrorCode.NONE:
             return code
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
@@ -490,14 +396,16 @@ class ClassicGroup:
             return ErrorCode.NONE
         if generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if (code := self.check_member(member_id, instance_id)) is not ErrorCode.NONE:
+        if (code := self.members.check(member_id, instance_id)) is not ErrorCode.NONE:
             return code
-        if generation != self.generation:
+        member = self.members[member_id]
+        # A member that still waits for its first generation cannot have read anything in this one.
+        if generation != self.generation or member.is_new:
             return ErrorCode.ILLEGAL_GENERATION
         if self.state is COMPLETING:
             # It has joined but has no assignment yet, so whatever it commits it no longer owns.
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self.members[member_id].renew_session(now)
+        member.renew_session(now)
         return ErrorCode.NONE
 
     def leave(self, leavers: Sequence[Leaver], now: Now) -> tuple[Step, list[ErrorCode]]:
@@ -510,11 +418,11 @@ class ClassicGroup:
             member_id = leaver.member_id
             if member_id == UNKNOWN_MEMBER and leaver.instance_id is not None:
                 # An administrator removes an instance without knowing its id of the day.
-                member_id = self._static_ids.get(leaver.instance_id, UNKNOWN_MEMBER)
+                member_id = self.members.static_id(leaver.instance_id) or UNKNOWN_MEMBER
             if self._pending.pop(member_id, None) is not None:
                 codes.append(ErrorCode.NONE)
                 continue
-            code = self.check_member(member_id, leaver.instance_id)
+            code = self.members.check(member_id, leaver.instance_id)
             codes.append(code)
             if code is ErrorCode.NONE:
                 self._remove(step, member_id)
@@ -522,26 +430,13 @@ class ClassicGroup:
         self._after_removal(step, "; ".join(reasons), now)
         return step, codes
 
-    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        if instance_id is not None:
-            current = self._static_ids.get(instance_id)
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
-
     def _remove(self, step: Step, member_id: str) -> None:
-        member = self.members.pop(member_id)
-        if member.instance_id is not None:
-            del self._static_ids[member.instance_id]
+        member = self.members.remove(member_id)
         self._pending_sync.discard(member_id)
         if member.joining is not None:
             step.replies.append((member.joining, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER)))
         if member.syncing is not None:
             step.replies.append((member.syncing, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID)))
-        if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
 
     def _after_removal(self, step: Step, reason: str, now: Now) -> None:
         if reason and self.state in (STABLE, COMPLETING):
@@ -552,9 +447,9 @@ class ClassicGroup:
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_parked]
+        deadlines = [member.session_deadline_ms for member in self.members if not member.is_parked]
         deadlines += self._pending.values()
-        deadlines += [at for at in (self._join_deadline_ms, self._sync_deadline_ms) if at is not None]
+        deadlines += [at for at in (self._join_window.deadline_ms, self._sync_deadline_ms) if at is not None]
         return min(deadlines, default=None)
 
     def tick(self, now: Now) -> Step:
@@ -562,13 +457,13 @@ class ClassicGroup:
         step = Step()
         steady_ms = now.steady_ms
         self._pending = {member_id: until for member_id, until in self._pending.items() if until > steady_ms}
-        late = [m for m in self.members.values() if m.session_deadline_ms <= steady_ms and not m.is_parked]
+        late = [m for m in self.members if m.session_deadline_ms <= steady_ms and not m.is_parked]
         for member in late:
             self._remove(step, member.member_id)
         names = ", ".join(member.member_id for member in late)
         self._after_removal(step, f"no heartbeat in time from {names}" if late else "", now)
-        if self._join_deadline_ms is not None and self._join_deadline_ms <= steady_ms:
-            self._join_time_is_up(step, now)
+        if self._join_window.is_over(now):
+            self._complete_join(step, now)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= steady_ms:
             names = ", ".join(sorted(self._pending_sync))
             for member_id in list(self._pending_sync):
@@ -576,24 +471,15 @@ class ClassicGroup:
             self._prepare_rebalance(step, f"no SyncGroup in time from {names}", now)
         return step
 
-    def _join_time_is_up(self, step: Step, now: Now) -> None:
-        if self._is_initial and self._joined_since and self._initial_remaining_ms > 0:
-            self._joined_since = False
-            delay_ms = min(self._initial_delay_ms, self._initial_remaining_ms)
-            self._initial_remaining_ms -= delay_ms
-            self._join_deadline_ms = now.steady_ms + delay_ms
-        else:
-            self._complete_join(step, now)
-
     # The end
 
-    def delete(self, now: Now) -> None:
+    def delete(self) -> None:
         """From here on nobody can join; the group is gone once its tombstone is committed."""
         self._pending.clear()
-        self._move(Event.DELETED, now)
+        self.state = TRANSITIONS[self.state, Event.DELETED]
 
-    def deletion_refused(self, now: Now) -> None:
-        self._move(Event.DELETION_REFUSED, now)
+    def deletion_refused(self) -> None:
+        self.state = TRANSITIONS[self.state, Event.DELETION_REFUSED]
 
     # What it knows
 
@@ -607,39 +493,30 @@ class ClassicGroup:
         return self.protocol_type is None
 
     def waiters(self) -> list[Waiter]:
-        parked = [waiter for member in self.members.values() for waiter in (member.joining, member.syncing)]
+        parked = [waiter for member in self.members for waiter in (member.joining, member.syncing)]
         return [waiter for waiter in parked if waiter is not None]
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """By any of its members, as far as their metadata is a consumer's; what cannot be read counts as yes."""
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return False
-        for member in self.members.values():
-            for metadata in member.protocols.values():
-                topics = subscribed_topics(metadata)
-                if topics is None or topic in topics:
-                    return True
-        return False
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.members.is_subscribed_to(topic)
 
     def _move(self, event: Event, now: Now) -> None:
         self.state = TRANSITIONS[self.state, event]
         self.state_ms = now.wall_ms
 
-    def _assignments(self) -> dict[str, bytes]:
-        return {member.member_id: member.assignment for member in self.members.values()}
-
     def _snapshot(self, assignments: dict[str, bytes], state_ms: int) -> GroupMetadata:
-        members = tuple(m.saved(self.protocol, assignments.get(m.member_id, b"")) for m in self.members.values())
-        return GroupMetadata(self.protocol_type or "", self.generation, self.protocol, self.leader, state_ms, members)
+        members = tuple(m.saved(self.protocol, assignments.get(m.member_id, b"")) for m in self.members)
+        return GroupMetadata(
+            self.protocol_type or "", self.generation, self.protocol, self.members.leader, state_ms, members
+        )
 
     def _join_reply(
         self, member_id: str, *, leader: str | None = None, skip_assignment: bool = False, with_members: bool = True
     ) -> JoinReply:
         members: tuple[JoinedMember, ...] = ()
-        if with_members and member_id == self.leader:
+        if with_members and member_id == self.members.leader:
             protocol = self.protocol or ""
             members = tuple(
-                JoinedMember(m.member_id, m.instance_id, m.protocols.get(protocol, b"")) for m in self.members.values()
+                JoinedMember(m.member_id, m.instance_id, m.protocols.get(protocol, b"")) for m in self.members
             )
         return JoinReply(
             ErrorCode.NONE,
@@ -647,7 +524,7 @@ class ClassicGroup:
             self.generation,
             self.protocol_type,
             self.protocol,
-            leader or self.leader or UNKNOWN_MEMBER,
+            leader or self.members.leader or UNKNOWN_MEMBER,
             skip_assignment,
             members,
         )

@@ -48,6 +48,16 @@ class JoinReply:
     members: tuple[JoinedMember, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None  # what the member believes was chosen; None: a client too old to say
+    protocol: str | None
+    assignments: dict[str, bytes]  # from the leader
+
+
 @dataclass(frozen=True, slots=True)
 class SyncReply:
     code: ErrorCode

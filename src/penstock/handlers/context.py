@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import Clock, Rng
 from penstock.config import BrokerConfig
 from penstock.disk import Disk
+from penstock.metrics import BrokerMetrics
 from penstock.model import Endpoint, NodeId, Principal
 from penstock.replication.replicas import Replicas
+from penstock.security.quotas import Quotas
 from penstock.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -48,8 +50,17 @@ class ConnectionState:
     principal: Principal
     software_name: str = ""
     software_version: str = ""
+    # Set by a handler whose client is over a quota; the connection reads nothing for so long.
+    throttle_ms: int = 0
     # (topic id, partition) -> offset of the last fetch, from which the records delivered since are counted.
     fetch_positions: dict[tuple[Any, int], int] = field(default_factory=dict[tuple[Any, int], int])
+
+    def throttle(self, throttle_ms: int, quota: str, metrics: BrokerMetrics) -> None:
+        """Remember that the client has to wait; of several quotas the longest wait counts."""
+        if throttle_ms > 0:
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
+            metrics.throttled_requests.child(quota).value += 1
+            metrics.throttle_ms.child(quota).value += throttle_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +122,6 @@ class HandlerContext:
     image: "ClusterImage"
     controller: "Controller"
     replicas: Replicas
+    metrics: BrokerMetrics
+    quotas: Quotas
     fetch_sessions: "FetchSessions"

@@ -13,6 +13,7 @@ from penstock.handlers.context import Answer, Buffer, HandlerContext, RawRequest
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
 from penstock.model import Offset
 from penstock.replication.partition import Partition
+from penstock.replication.replicas import HostedTopic
 from penstock.replication.waiting import FetchWait
 from penstock.wire.fetch import (
     FetchPartitionResult,
@@ -24,6 +25,7 @@ from penstock.wire.fetch import (
 
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
+POSITIONS_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -44,9 +46,10 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         plan = context.fetch_sessions.plan(fetch, request.version >= TOPIC_IDS_FROM)
     except SessionRefused as error:
         return encode_fetch_response(request.version, request.correlation_id, 0, error.code, 0, [])
-    found = _read(context, fetch, plan)
+    allowed = _allowed_bytes(context, request)
+    found = _read(context, fetch, plan, allowed)
     if found.missed or (_should_wait(fetch, plan, found)):
-        return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found))
+        return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found, allowed))
     return _encode(context, request, plan, found)
 
 
@@ -58,7 +61,7 @@ def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
 
 
 async def _wait_and_read(
-    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found
+    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found, allowed: int
 ) -> Reply:
     if not found.missed:
         wait = FetchWait(fetch.min_bytes - found.size, found.partitions)
@@ -68,16 +71,16 @@ async def _wait_and_read(
         finally:
             timer.cancel()
             wait.end()
-        found = _read(context, fetch, plan)
+        found = _read(context, fetch, plan, allowed)
     for slot, wanted, partition, size_max in found.missed:
         found.results[slot] = (wanted, await _read_from_disk(context, fetch, wanted, partition, size_max))
     return _encode(context, request, plan, found)
 
 
-def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan) -> _Found:
+def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan, allowed: int) -> _Found:
     """One pass over all partitions, in the order of the session, within the byte limits of the request."""
     found = _Found([], 0, False, [], [])
-    left = min(fetch.max_bytes, context.config.fetch_max_bytes)
+    left = min(fetch.max_bytes, context.config.fetch_max_bytes, allowed)
     for wanted in plan.wanted:
         ask = wanted.ask
         try:
@@ -97,8 +100,13 @@ def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan) -> _Fou
         except PenstockError as error:
             found.has_error = True
             result = _refusal(context, wanted, error)
+            context.metrics.request_errors.child("Fetch", ErrorCode(result.error_code).name).value += 1
         found.results.append((wanted, result))
     return found
+
+
+def _topic(context: HandlerContext, topic: str | UUID) -> HostedTopic | None:
+    return context.replicas.topics.get(topic) if isinstance(topic, str) else context.replicas.topics_by_id.get(topic)
 
 
 def _find(context: HandlerContext, topic: str | UUID, index: int) -> Partition:
@@ -162,12 +170,40 @@ def _refusal(context: HandlerContext, wanted: Wanted, error: PenstockError) -> F
     return FetchPartitionResult(wanted.ask.partition, code, high_watermark, -1, log_start)
 
 
+def _allowed_bytes(context: HandlerContext, request: RawRequest) -> int:
+    """The most a client within its quota could be given at once; without a quota, no limit of that kind."""
+    quota = context.quotas.fetch
+    if quota is None:
+        return 2**31 - 1
+    return int(min(quota.amount_max(request.connection.principal, request.client_id), 2**31 - 1))
+
+
+def _throttle(context: HandlerContext, request: RawRequest, size: int) -> int:
+    """Count the bytes of an answer; if they are too many, how long the client waits before it gets any."""
+    quota = context.quotas.fetch
+    if quota is None:
+        return 0
+    connection, now = request.connection, context.clock.monotonic()
+    throttle_ms = quota.record(connection.principal, request.client_id, size, now)
+    if throttle_ms > 0:
+        quota.unrecord(connection.principal, request.client_id, size, now)
+        connection.throttle(throttle_ms, "fetch", context.metrics)
+    return throttle_ms
+
+
 def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found: _Found) -> Reply:
     session = plan.session
+    throttle_ms = _throttle(context, request, sum(len(result.records) for _, result in found.results))
+    if throttle_ms > 0:
+        # Kafka's way: nothing now, and a session that takes no notice of this round.
+        session_id = session.id if session is not None else 0
+        return encode_fetch_response(request.version, request.correlation_id, throttle_ms, 0, session_id, [])
     topics: dict[str | UUID, list[FetchPartitionResult]] = {}
     gave: list[Wanted] = []
     for wanted, result in found.results:
         has_data = len(result.records) > 0
+        if has_data:
+            _count(context, request, wanted, result)
         is_news = has_data or result.error_code != 0
         if session is not None:
             is_news |= wanted.high_watermark != result.high_watermark or wanted.log_start != result.log_start_offset
@@ -184,3 +220,18 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     ]
     session_id = session.id if session is not None else 0
     return encode_fetch_response(request.version, request.correlation_id, 0, 0, session_id, answer)
+
+
+def _count(context: HandlerContext, request: RawRequest, wanted: Wanted, result: FetchPartitionResult) -> None:
+    """What was delivered, without unpacking it: records by how far the client's offset moved since it last asked."""
+    topic = _topic(context, wanted.topic)
+    if topic is None:
+        return
+    topic.traffic.bytes_out.value += len(result.records)
+    positions, key = request.connection.fetch_positions, (topic.id, wanted.ask.partition)
+    before = positions.get(key)
+    if before is not None and wanted.ask.fetch_offset > before:
+        topic.traffic.messages_out.value += wanted.ask.fetch_offset - before
+    elif len(positions) >= POSITIONS_MAX:
+        positions.clear()
+    positions[key] = wanted.ask.fetch_offset

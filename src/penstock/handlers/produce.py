@@ -45,14 +45,16 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
             except PenstockError as error:
                 failed = True
                 result = _refusal(sent.partition, error)
+                context.metrics.request_errors.child("Produce", error.code.name).value += 1
             answers.append(result)
         results.append(ProduceTopicResult(name, topic_id, answers))
+    throttle_ms = _throttle(context, request) if context.quotas.produce is not None else 0
     if acks == 0:
         # No answer is due, so a lost connection is the only way to tell the producer.
         return Hangup("a batch sent with acks=0 was refused") if failed else None
     if not waits:
-        return encode_produce_response(request.version, request.correlation_id, results, 0)
-    return _answer_later(request.version, request.correlation_id, results, waits)
+        return encode_produce_response(request.version, request.correlation_id, results, throttle_ms)
+    return _answer_later(request, results, waits, produce.timeout_ms, throttle_ms)
 
 
 class _BadAcks(PenstockError):
@@ -60,6 +62,13 @@ class _BadAcks(PenstockError):
 
     def __init__(self, acks: int) -> None:
         super().__init__(f"acks is 0, 1 or all (-1), not {acks}")
+
+
+class _NotInTime(PenstockError):
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(f"the batch is written but was not on stable storage after {timeout_ms} ms")
 
 
 def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> HostedTopic | PenstockError:
@@ -79,7 +88,11 @@ def _append(
         raise InvalidRecord("a partition without records")
     batch, header = admit(sent.records, topic.config, now_ms)
     appended = partition.append(batch, header, now_ms)
-    wait = partition.safe(appended, acks) if acks else None
+    if not appended.is_duplicate:
+        topic.traffic.messages_in.value += header.record_count
+        topic.traffic.bytes_in.value += header.size
+    # Asked also for acks=0: flush.messages and flush.ms hold whatever the producer wants to hear.
+    wait = partition.safe(appended, acks)
     append_time = header.max_timestamp if header.is_log_append_time else -1
     log_start = partition.log.log_start
     return ProducePartitionResult(sent.partition, 0, appended.base_offset, append_time, log_start), wait
@@ -89,27 +102,49 @@ def _refusal(index: int, error: PenstockError) -> ProducePartitionResult:
     return ProducePartitionResult(index, error.code, -1, error_message=str(error))
 
 
+def _throttle(context: HandlerContext, request: RawRequest) -> int:
+    """Count the request's bytes; how long its client has to wait before the next."""
+    assert context.quotas.produce is not None
+    connection = request.connection
+    throttle_ms = context.quotas.produce.record(
+        connection.principal, request.client_id, len(request.view), context.clock.monotonic()
+    )
+    connection.throttle(throttle_ms, "produce", context.metrics)
+    return throttle_ms
+
+
 def _answer_later(
-    version: int,
-    correlation_id: int,
+    request: RawRequest,
     results: list[ProduceTopicResult],
     waits: list[tuple[Wait, list[ProducePartitionResult], int]],
+    timeout_ms: int,
+    throttle_ms: int,
 ) -> asyncio.Future[Reply]:
-    answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    # Not the request itself: the answer must not keep a view of the receive buffer.
+    version, correlation_id = request.version, request.correlation_id
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Reply] = loop.create_future()
     left = len(waits)
 
     def one_done(_: Wait) -> None:
         nonlocal left
         left -= 1
-        if left or answer.done():
+        if left == 0:
+            finish()
+
+    def finish() -> None:
+        timer.cancel()
+        if answer.done():
             return
         for wait, answers, slot in waits:
-            error = wait.exception()
+            # Not durable in time: written all the same, so the outcome is unknown and a retry is safe.
+            error = wait.exception() if wait.done() else _NotInTime(timeout_ms)
             if error is not None:
                 assert isinstance(error, PenstockError)
                 answers[slot] = _refusal(answers[slot].partition, error)
-        answer.set_result(encode_produce_response(version, correlation_id, results, 0))
+        answer.set_result(encode_produce_response(version, correlation_id, results, throttle_ms))
 
+    timer = loop.call_later(max(timeout_ms, 1) / 1000, finish)
     for wait, _, _ in waits:
         wait.add_done_callback(one_done)
     return answer

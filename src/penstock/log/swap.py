@@ -30,17 +30,16 @@ INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 def swap_in(disk: Disk, directory: Path, base_offset: int, replaced: Sequence[int]) -> None:
     """Put the cleaned segment in place of those that start at `replaced`, the first of which is its own base.
 
-    Old segments become `….deleted`, except the first, whose name the new one takes. Blocks (three directory syncs);
+    Old segments become `….deleted`, except the first, whose name the new one takes. Blocks (four directory syncs);
     whoever still reads an old segment must have its file and indexes open before.
     """
     assert replaced[0] == base_offset
-    _rename_all(disk, directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
+    _rename(disk, directory, base_offset, (*INDEX_SUFFIXES, LOG_SUFFIX), CLEANED_SUFFIX, SWAP_SUFFIX)
     disk.sync_directory(directory)
     for old in replaced[1:]:
-        _rename_all(disk, directory, old, "", DELETED_SUFFIX)
+        _rename(disk, directory, old, (LOG_SUFFIX, *INDEX_SUFFIXES), "", DELETED_SUFFIX)
     disk.sync_directory(directory)
-    _rename_all(disk, directory, base_offset, SWAP_SUFFIX, "")
-    disk.sync_directory(directory)
+    _put_in_place(disk, directory, base_offset)
 
 
 def recover_swaps(disk: Disk, directory: Path) -> None:
@@ -73,13 +72,19 @@ def _finish_swap(disk: Disk, directory: Path, base_offset: int, names: set[str])
             disk.remove(directory / name)
     disk.sync_directory(directory)
     # If power failed amid the first renames, an index may have kept its first name.
-    _rename_all(disk, directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
-    _rename_all(disk, directory, base_offset, SWAP_SUFFIX, "")
+    _rename(disk, directory, base_offset, INDEX_SUFFIXES, CLEANED_SUFFIX, SWAP_SUFFIX)
+    _put_in_place(disk, directory, base_offset)
+
+
+def _put_in_place(disk: Disk, directory: Path, base_offset: int) -> None:
+    _rename(disk, directory, base_offset, INDEX_SUFFIXES, SWAP_SUFFIX, "")
+    disk.sync_directory(directory)
+    _rename(disk, directory, base_offset, (LOG_SUFFIX,), SWAP_SUFFIX, "")
     disk.sync_directory(directory)
 
 
-def _rename_all(disk: Disk, directory: Path, base_offset: int, old: str, new: str) -> None:
-    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+def _rename(disk: Disk, directory: Path, base_offset: int, suffixes: Sequence[str], old: str, new: str) -> None:
+    for suffix in suffixes:
         path = directory / file_name(base_offset, suffix + old)
         if disk.exists(path):
             disk.rename(path, directory / file_name(base_offset, suffix + new))

@@ -8,6 +8,7 @@ Invariants:
 """
 
 import logging
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 OTHER = "_other"
 CHILDREN_MAX = 1000
 ROWS_MAX = 5000
+PIECE_LINES = 500
 
 Labels = tuple[str, ...]
 Rows = Iterable[tuple[Labels, float]]
@@ -211,19 +213,26 @@ class Registry:
         return "".join(self.parts())
 
     def parts(self) -> Iterator[str]:
-        """The page, one metric at a time, so that a server can let others run in between."""
-        for name, (text, metric) in self._metrics.items():
+        """The page in pieces that take about a millisecond each, so that a server can let others run in between."""
+        for name, (text, metric) in list(self._metrics.items()):
+            header = f"# HELP {name} {_escape(text)}\n# TYPE {name} {_type_name(name, metric)}\n"
+            piece = [header]
             try:
-                lines = "".join(self._lines(name, metric))
+                for line in self._lines(name, metric):
+                    piece.append(line)
+                    if len(piece) >= PIECE_LINES:
+                        yield "".join(piece)
+                        piece = []
             except Exception:
                 # A disk that fails must not take the page with it that would show it failing.
                 log.exception("metric %s could not be read", name)
                 self.read_errors.value += 1
                 continue
-            if lines:
-                yield f"# HELP {name} {_escape(text)}\n# TYPE {name} {_type_name(name, metric)}\n{lines}"
+            if piece != [header]:
+                yield "".join(piece)
 
     def _lines(self, name: str, metric: Metric) -> Iterator[str]:
+        # What is read off the broker is read at once: others run between two pieces and may change it.
         match metric:
             case Counter() | Histogram():
                 yield from metric.lines(name, "")
@@ -231,14 +240,12 @@ class Registry:
                 if metric.read is not None:
                     yield f"{name} {_number(metric.read())}\n"
             case Gauges():
-                if metric.read is not None:
-                    for count, (labels, value) in enumerate(metric.read()):
-                        if count < ROWS_MAX:
-                            yield f"{name}{_braced(_pairs(metric.label_names, labels))} {_number(value)}\n"
-                        else:
-                            self.rows_dropped.value += 1
+                rows = list(metric.read()) if metric.read is not None else []
+                self.rows_dropped.value += max(0, len(rows) - ROWS_MAX)
+                for labels, value in rows[:ROWS_MAX]:
+                    yield f"{name}{{{_pairs(metric.label_names, labels)}}} {_number(value)}\n"
             case Family():
-                children: Iterable[tuple[Labels, _Child]] = metric.children()
+                children: list[tuple[Labels, _Child]] = list(metric.children())
                 for labels, child in children:
                     yield from child.lines(name, _pairs(metric.label_names, labels))
 
@@ -255,14 +262,13 @@ def _type_name(name: str, metric: Metric) -> str:
 
 
 def _pairs(names: Labels, values: Labels) -> str:
-    return ",".join(
-        f'{name}="{_escape(value).replace(chr(34), chr(92) + chr(34))}"'
-        for name, value in zip(names, values, strict=True)
-    )
+    return ",".join([f'{name}="{_escape(value, quote=True)}"' for name, value in zip(names, values, strict=True)])
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+def _escape(text: str, *, quote: bool = False) -> str:
+    if "\\" in text or "\n" in text:
+        text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quote and '"' in text else text
 
 
 def _braced(labels: str) -> str:
@@ -270,10 +276,8 @@ def _braced(labels: str) -> str:
 
 
 def _number(value: float) -> str:
-    if value == float("inf"):
-        return "+Inf"
-    if value == float("-inf"):
-        return "-Inf"
-    if value != value:
-        return "NaN"
-    return repr(int(value)) if value == int(value) else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if math.isfinite(value):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

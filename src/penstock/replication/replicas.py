@@ -3,14 +3,26 @@
 Called by handlers on every walk, by broker when the cluster image changes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.config import TopicConfig
 from penstock.errors import StorageFailed, UnknownTopicId, UnknownTopicOrPartition
 from penstock.log.directory import LogDirectory, LogRequest
+from penstock.metrics import BrokerMetrics, Counter
 from penstock.model import LeaderEpoch, Offset, TopicPartition
 from penstock.replication.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One topic's counters, looked up once."""
+
+    messages_in: Counter
+    messages_out: Counter
+    bytes_in: Counter
+    bytes_out: Counter
 
 
 @dataclass(slots=True)
@@ -19,11 +31,13 @@ class HostedTopic:
     id: UUID
     config: TopicConfig
     partitions: dict[int, Partition]
+    traffic: Traffic
 
 
 class Replicas:
-    def __init__(self, logs: LogDirectory) -> None:
+    def __init__(self, logs: LogDirectory, metrics: BrokerMetrics) -> None:
         self.logs = logs
+        self._metrics = metrics
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[UUID, HostedTopic] = {}
 
@@ -52,7 +66,7 @@ class Replicas:
         """Take part in a topic, or in more of it: `epochs` names the partitions this broker leads."""
         topic = self.topics.get(name)
         if topic is None:
-            topic = HostedTopic(name, topic_id, config, {})
+            topic = HostedTopic(name, topic_id, config, {}, self._traffic(name))
             self.topics[name] = self.topics_by_id[topic_id] = topic
         assert topic.id == topic_id
         for index, epoch in epochs.items():
@@ -79,15 +93,30 @@ class Replicas:
         if topic is None:
             return
         del self.topics_by_id[topic.id]
+        self._metrics.forget_topic(name)
         for index, partition in topic.partitions.items():
             partition.close()
             self.logs.delete(TopicPartition(name, index))
         for at in [at for at in self.logs.offline if at.topic == name]:
             self.logs.delete(at)
 
+    def failures(self) -> list[StorageFailed]:
+        """Logs that did not open, and logs that have failed since."""
+        running = [partition.log.failure for partition in self.partitions() if partition.log.failure is not None]
+        return [*self.logs.offline.values(), *running]
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
     def committed_offsets(self) -> dict[TopicPartition, Offset]:
-        return {
-            partition.at: partition.high_watermark
-            for topic in self.topics.values()
-            for partition in topic.partitions.values()
-        }
+        return {partition.at: partition.high_watermark for partition in self.partitions()}
+
+    def _traffic(self, name: str) -> Traffic:
+        metrics = self._metrics
+        return Traffic(
+            metrics.messages_in.child(name),
+            metrics.messages_out.child(name),
+            metrics.bytes_in.child(name),
+            metrics.bytes_out.child(name),
+        )

@@ -12,6 +12,7 @@ only a connection in the middle of a frame has a buffer of its own.
 
 import asyncio
 import logging
+import math
 from collections import deque
 from typing import Protocol, cast
 
@@ -21,8 +22,9 @@ from penstock.handlers.context import Answer, ConnectionState, Hangup, Reply
 logger = logging.getLogger(__name__)
 
 LENGTH_BYTES = 4
+HEADER_START_BYTES = 8  # the length, then the API's key and version
 REQUESTS_IN_FLIGHT_MAX = 64
-OWN_BUFFER_BYTES_MIN = 64 * 1024
+OWN_BUFFER_BYTES_MIN = 16 * 1024
 OWN_BUFFER_KEPT_BYTES_MAX = 2 << 20
 WRITE_HIGH_BYTES = 4 << 20
 
@@ -37,6 +39,19 @@ class Host(Protocol):
     def opened(self, connection: "Connection") -> ConnectionState | None: ...
     def closed(self, connection: "Connection") -> None: ...
     def now(self) -> float: ...
+    def request_bytes_max(self, start: memoryview) -> int:
+        """How large the request that starts like this may be."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """Count bytes of requests that are in memory and not yet whole."""
+        ...
+
+    def may_grow(self, connection: "Connection", size: int) -> bool:
+        """Count `size` more if there is room for them; False: wait until `resume` is called."""
+        ...
+
+    def let_go(self, connection: "Connection", size: int) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -44,12 +59,13 @@ class Connection(asyncio.BufferedProtocol):
         "_buffer",
         "_filled",
         "_host",
+        "_is_muted",
+        "_is_starved",
         "_is_writable",
         "_pending",
         "_transport",
         "frame_since",
         "last_active",
-        "muted_until",
         "peer",
         "state",
     )
@@ -65,7 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = ""
         self.last_active = 0.0
         self.frame_since: float | None = None
-        self.muted_until = 0.0
+        self._is_muted = False
+        self._is_starved = False
 
     # From the transport
 
@@ -83,8 +100,6 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is None or self._filled == 0:
             return self._host.shared_buffer
-        if self._filled == len(self._buffer):
-            self._grow(len(self._buffer) * 2)
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -95,17 +110,17 @@ class Connection(asyncio.BufferedProtocol):
             if used < nbytes:
                 self._keep(received[used:])
             return
-        assert self._buffer is not None
         self._filled += nbytes
         self._pump()
+        self._make_room()
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._buffer = None
         self._filled = 0
+        self._drop_buffer()
         for answer in self._pending:
             answer.cancel()
         self._pending.clear()
@@ -127,16 +142,20 @@ class Connection(asyncio.BufferedProtocol):
             logger.info("closing the connection of %s: %s", self.peer, why)
             self._transport.abort()
 
-    def mute(self, until: float, resume_after: float) -> None:
-        """Read nothing more for a while: the client is over its quota."""
-        self.muted_until = until
-        self._pause()
-        asyncio.get_running_loop().call_later(resume_after, self._resume)
-
     def release_buffer(self) -> None:
         """Give back the memory of a connection that has gone quiet."""
         if self._filled == 0:
-            self._buffer = None
+            self._drop_buffer()
+
+    def resume(self) -> None:
+        """There is memory for the rest of the frame now."""
+        self._make_room()
+        self._resume()
+
+    @property
+    def waits_for_bytes_since(self) -> float:
+        """When the frame that is not all here began; never, while it is we who do not read."""
+        return self.frame_since if self.frame_since is not None and self._may_take else math.inf
 
     @property
     def is_idle(self) -> bool:
@@ -150,7 +169,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport is not None
             and self._is_writable
             and len(self._pending) < REQUESTS_IN_FLIGHT_MAX
-            and (self.muted_until == 0.0 or self._host.now() >= self.muted_until)
+            and not self._is_muted
+            and not self._is_starved
         )
 
     def _take_frames(self, received: memoryview) -> int:
@@ -171,9 +191,14 @@ class Connection(asyncio.BufferedProtocol):
                 return end
             stop = at + LENGTH_BYTES + size
             if stop > end:
+                if end - at >= HEADER_START_BYTES and size > host.request_bytes_max(received[at + LENGTH_BYTES : end]):
+                    self.close(f"{size} bytes are more than this request may have")
+                    return end
                 break
             try:
                 self._answer(host.handle(state, received[at + LENGTH_BYTES : stop]))
+                if state.throttle_ms:
+                    self._mute(state)
             except MalformedFrame as error:
                 self.close(str(error))
                 return end
@@ -189,15 +214,31 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if self._buffer is None or len(self._buffer) <= len(rest):
+            # What has been received is kept in any case; only what would come after it can be made to wait.
+            self._drop_buffer()
             self._buffer = memoryview(bytearray(max(OWN_BUFFER_BYTES_MIN, 2 * len(rest))))
+            self._host.hold(len(self._buffer))
         self._buffer[: len(rest)] = rest
         self._filled = len(rest)
 
-    def _grow(self, size: int) -> None:
-        assert self._buffer is not None
-        larger = memoryview(bytearray(min(size, self._host.frame_bytes_max + LENGTH_BYTES)))
-        larger[: self._filled] = self._buffer[: self._filled]
-        self._buffer = larger
+    def _make_room(self) -> None:
+        """Let the buffer grow with what has come, at most twofold; past the broker's budget, read no more for now."""
+        buffer = self._buffer
+        if buffer is None or self._filled < len(buffer):
+            return
+        size = min(2 * len(buffer), max(self._host.frame_bytes_max + LENGTH_BYTES, len(buffer) + 1))
+        self._is_starved = not self._host.may_grow(self, size - len(buffer))
+        if self._is_starved:
+            self._pause()
+            return
+        self._buffer = memoryview(bytearray(size))
+        self._buffer[: self._filled] = buffer
+
+    def _drop_buffer(self) -> None:
+        if self._buffer is not None:
+            size, self._buffer = len(self._buffer), None
+            self._host.let_go(self, size)
+        self._is_starved = False
 
     def _pump(self) -> None:
         """Handle what our own buffer holds."""
@@ -212,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer[:rest] = self._buffer[used : self._filled]
         self._filled = rest
         if not rest and len(self._buffer) > OWN_BUFFER_KEPT_BYTES_MAX:
-            self._buffer = None
+            self._drop_buffer()
 
     # Replies out
 
@@ -240,6 +281,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(f"a request failed: {error!r}")
                 return
             self._write(answer.result())
+        if self.state is not None and self.state.throttle_ms:
+            self._mute(self.state)
         self._resume()
 
     def _write(self, reply: Reply) -> None:
@@ -254,6 +297,17 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(reply)
 
     # Flow
+
+    def _mute(self, state: ConnectionState) -> None:
+        """Read nothing more for a while: the client is over its quota, and was told so."""
+        seconds, state.throttle_ms = state.throttle_ms / 1000, 0
+        self._is_muted = True
+        self._pause()
+        asyncio.get_running_loop().call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        self._is_muted = False
+        self._resume()
 
     def _pause(self) -> None:
         if self._transport is not None and self._transport.is_reading():

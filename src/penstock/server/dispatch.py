@@ -17,6 +17,7 @@ from penstock.handlers import metadata
 from penstock.handlers.context import Answer, ConnectionState, HandlerContext, Hangup, RawRequest, Reply, Request
 from penstock.handlers.fetch import handle_fetch
 from penstock.handlers.produce import handle_produce
+from penstock.metrics import Counter, Histogram
 from penstock.wire.apis import APIS, BY_KEY, Api, ApiKey
 from penstock.wire.frame import RequestHeader, parse_request_header, response_frame
 from penstock.wire.messages import decode_request, encode_response
@@ -65,14 +66,46 @@ ROUTES: dict[ApiKey, Route] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """One API's counters, looked up once."""
+
+    requests: Counter
+    latency_ms: Histogram
+
+
 class Dispatcher:
     def __init__(self, context: HandlerContext) -> None:
         self._context = context
         self._tasks: set[asyncio.Task[Reply]] = set()
+        self._now = context.clock.monotonic
+        metrics = context.metrics
+        self._meters = {
+            api.key.value: Meter(metrics.requests.child(api.name), metrics.request_latency.child(api.name))
+            for api in APIS
+        }
+        self._meters[ApiKey.PRODUCE] = Meter(metrics.requests.child("Produce"), metrics.produce_latency)
 
     def handle(self, connection: ConnectionState, frame: memoryview) -> Answer:
         """Start one request. MalformedFrame: the sender speaks something else, and is hung up on."""
+        started = self._now()
         header = parse_request_header(frame)
+        answer = self._dispatch(connection, frame, header)
+        meter = self._meters[header.api_key]
+        meter.requests.value += 1
+        ended = self._now()
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda _: meter.latency_ms.observe((self._now() - started) * 1000))
+        else:
+            meter.latency_ms.observe((ended - started) * 1000)
+        quota = self._context.quotas.request
+        if quota is not None:
+            # Told by muting only: the answer is already made, and its throttle time is that of its own quota.
+            throttle_ms = quota.record(connection.principal, header.client_id, (ended - started) * 100, ended)
+            connection.throttle(throttle_ms, "request", self._context.metrics)
+        return answer
+
+    def _dispatch(self, connection: ConnectionState, frame: memoryview, header: RequestHeader) -> Answer:
         api = BY_KEY.get(header.api_key)
         if api is None:
             raise MalformedFrame(f"API {header.api_key} is not served")
@@ -151,6 +184,3 @@ def _failure(api: Api, header: RequestHeader, error: Exception) -> Reply:
     except AssertionError:
         # This API has no place for an error of the whole request; the client will try elsewhere.
         return Hangup(f"{api.name} failed: {message}")
-
-
-assert len(APIS) == len(BY_KEY)

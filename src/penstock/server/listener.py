@@ -6,14 +6,17 @@ Called by broker. One listener, one port.
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, deque
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.handlers.context import Answer, ConnectionState
+from penstock.metrics import BrokerMetrics
 from penstock.model import ANONYMOUS, Endpoint
+from penstock.security.quotas import Quotas
 from penstock.server.connection import Connection
 from penstock.server.dispatch import Dispatcher
+from penstock.wire.apis import BY_KEY
 
 logger = logging.getLogger(__name__)
 
@@ -22,9 +25,11 @@ SWEEP_S = 5.0
 
 
 class Listener:
-    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, metrics: BrokerMetrics, quotas: Quotas) -> None:
         self._config = config
         self._clock = clock
+        self._metrics = metrics
+        self._quotas = quotas
         self._dispatcher: Dispatcher | None = None
         self._connections: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
@@ -33,7 +38,9 @@ class Listener:
         self.shared_buffer = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.frame_bytes_max = config.socket_request_max_bytes
         self.now = clock.monotonic
-        self.refused = 0
+        self.held_bytes = 0
+        self._starved: deque[Connection] = deque()
+        self._exempt: Connection | None = None
 
     @property
     def connection_count(self) -> int:
@@ -81,10 +88,18 @@ class Listener:
         config = self._config
         address = connection.peer
         limit = config.connection_limits.get(address, config.max_connections_per_ip)
-        if len(self._connections) >= config.max_connections or self._by_address[address] >= limit:
-            self.refused += 1
-            logger.warning("refused a connection from %s: too many are open", address)
+        reason = ""
+        if len(self._connections) >= config.max_connections:
+            reason = "max.connections"
+        elif self._by_address[address] >= limit:
+            reason = "max.connections.per.ip"
+        elif self._quotas.connections is not None and self._quotas.connections.record(address, self.now()) > 0:
+            reason = "connection_creation_rate"
+        if reason:
+            self._metrics.connections_refused.child(reason).value += 1
+            logger.warning("refused a connection from %s: %s is reached", address, reason)
             return None
+        self._metrics.connections_accepted.value += 1
         self._connections.add(connection)
         self._by_address[address] += 1
         return ConnectionState(address, ANONYMOUS)
@@ -94,6 +109,34 @@ class Listener:
         self._by_address[connection.peer] -= 1
         if self._by_address[connection.peer] <= 0:
             del self._by_address[connection.peer]
+
+    def request_bytes_max(self, start: memoryview) -> int:
+        api = BY_KEY.get(int.from_bytes(start[:2], "big", signed=True))
+        if api is None:
+            return 0
+        return api.request_bytes_max if api.request_bytes_max is not None else self.frame_bytes_max
+
+    def hold(self, size: int) -> None:
+        self.held_bytes += size
+
+    def may_grow(self, connection: Connection, size: int) -> bool:
+        budget = self._config.queued_max_request_bytes
+        if budget >= 0 and self.held_bytes + size > budget:
+            # One request is let in whatever it takes: else many that are half here would wait for each other for ever.
+            if self._exempt is not None and self._exempt is not connection:
+                self._starved.append(connection)
+                return False
+            self._exempt = connection
+        self.held_bytes += size
+        return True
+
+    def let_go(self, connection: Connection, size: int) -> None:
+        self.held_bytes -= size
+        if self._exempt is connection:
+            self._exempt = None
+        starved, self._starved = self._starved, deque()
+        for waiting in starved:
+            waiting.resume()
 
     async def _sweep(self) -> None:
         """Close who says nothing, or sends a frame byte by byte; take memory back from who is quiet."""
@@ -105,7 +148,7 @@ class Listener:
             for connection in tuple(self._connections):
                 if now - connection.last_active > idle_s and connection.is_idle:
                     connection.close("idle longer than connections.max.idle.ms")
-                elif connection.frame_since is not None and now - connection.frame_since > frame_s:
+                elif connection.waits_for_bytes_since < now - frame_s:
                     connection.close("a frame took too long to arrive")
                 elif now - connection.last_active > SWEEP_S:
                     connection.release_buffer()

@@ -14,14 +14,16 @@ MIB = 1024 * KIB
 
 NEVER_FLEXIBLE = 2**15  # above every version a header can name
 
-# Decoding turns bytes into objects, and small elements grow most: a three-byte topic becomes 100 to 250 bytes of
-# Python, and its answer as much again. So two limits hold together. Elements (array members at any depth) bound the
-# small ones: 50,000 of them measured 27 MiB at worst. Bytes bound the long ones: text with one wide character takes
-# four bytes a character, so 4 MiB of text measured 28 MiB. Ten thousand topics with names of full length and a
-# few settings each are 3.5 MiB and 40,000 elements, and pass.
+# Decoding turns bytes into objects, and the small ones grow most: a topic of three bytes becomes 100 to 250 bytes of
+# Python, and text with one wide character takes four bytes for each. So two limits hold together: elements (array
+# members at any depth) for the small, bytes for the long. The worst frame found at these limits, over every API and
+# array, grew the process by 31 MiB with the frame itself (LeaveGroup, 45,000 members with two short names each; text
+# alone: 34 MiB in 8 MiB); the rest of the 64 MiB is for the reply. Ten thousand topics with names of full length and
+# three settings each are 3.5 MiB and 40,000 elements, and pass.
 ELEMENTS_MAX = 50_000
+DESCRIBED_ELEMENTS_MAX = 20_000  # where each name asked for is answered by a description many times its size
 WIDE_BYTES_MAX = 4 * MIB  # requests that name many topics, partitions, groups or settings
-OPAQUE_BYTES_MAX = 8 * MIB  # group metadata and assignments: bytes we carry and never look into, one copy each
+OPAQUE_BYTES_MAX = 8 * MIB  # group metadata and assignments: bytes we carry and never look into
 NARROW_BYTES_MAX = 256 * KIB  # a handful of strings, of 32 KiB at most
 
 
@@ -73,7 +75,7 @@ class Api:
     advertised_low: int
     request_bytes_max: int | None  # None: the broker's socket.request.max.bytes
     flexible_from: int  # the first version with compact lengths and tagged fields
-    request_elements_max: int = ELEMENTS_MAX
+    request_elements_max: int = ELEMENTS_MAX  # array members at any depth; checked by whoever decodes the body
 
     def serves(self, version: int) -> bool:
         return self.low <= version <= self.high
@@ -82,9 +84,9 @@ class Api:
         return version >= self.flexible_from
 
 
-def _api(key: ApiKey, low: int, high: int, bytes_max: int | None, flexible_from: int) -> Api:
+def _api(key: ApiKey, low: int, high: int, bytes_max: int, flexible_from: int, elements_max: int = ELEMENTS_MAX) -> Api:
     name = "".join(word.title() for word in key.name.split("_"))
-    return Api(key, name, low, high, low, bytes_max, flexible_from)
+    return Api(key, name, low, high, low, bytes_max, flexible_from, elements_max)
 
 
 APIS: tuple[Api, ...] = (
@@ -92,7 +94,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.PRODUCE, "Produce", 3, 13, 0, None, 9),
     _api(ApiKey.FETCH, 4, 18, WIDE_BYTES_MAX, 12),
     _api(ApiKey.LIST_OFFSETS, 1, 11, WIDE_BYTES_MAX, 6),
-    _api(ApiKey.METADATA, 0, 13, WIDE_BYTES_MAX, 9),
+    _api(ApiKey.METADATA, 0, 13, WIDE_BYTES_MAX, 9, DESCRIBED_ELEMENTS_MAX),
     _api(ApiKey.OFFSET_COMMIT, 2, 10, WIDE_BYTES_MAX, 8),
     _api(ApiKey.OFFSET_FETCH, 1, 10, WIDE_BYTES_MAX, 6),
     _api(ApiKey.FIND_COORDINATOR, 0, 6, WIDE_BYTES_MAX, 3),
@@ -100,7 +102,7 @@ APIS: tuple[Api, ...] = (
     _api(ApiKey.HEARTBEAT, 0, 4, NARROW_BYTES_MAX, 4),
     _api(ApiKey.LEAVE_GROUP, 0, 5, WIDE_BYTES_MAX, 4),
     _api(ApiKey.SYNC_GROUP, 0, 5, OPAQUE_BYTES_MAX, 4),
-    _api(ApiKey.DESCRIBE_GROUPS, 0, 6, WIDE_BYTES_MAX, 5),
+    _api(ApiKey.DESCRIBE_GROUPS, 0, 6, WIDE_BYTES_MAX, 5, DESCRIBED_ELEMENTS_MAX),
     _api(ApiKey.LIST_GROUPS, 0, 5, NARROW_BYTES_MAX, 3),
     _api(ApiKey.API_VERSIONS, 0, 4, NARROW_BYTES_MAX, 3),
     _api(ApiKey.CREATE_TOPICS, 2, 7, WIDE_BYTES_MAX, 5),
@@ -108,7 +110,7 @@ APIS: tuple[Api, ...] = (
     _api(ApiKey.DELETE_RECORDS, 0, 2, WIDE_BYTES_MAX, 2),
     _api(ApiKey.INIT_PRODUCER_ID, 0, 5, NARROW_BYTES_MAX, 2),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, WIDE_BYTES_MAX, 4),
-    _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, WIDE_BYTES_MAX, 4),
+    _api(ApiKey.DESCRIBE_CONFIGS, 1, 4, WIDE_BYTES_MAX, 4, DESCRIBED_ELEMENTS_MAX),
     _api(ApiKey.ALTER_CONFIGS, 0, 2, WIDE_BYTES_MAX, 2),
     _api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, WIDE_BYTES_MAX, 2),
     _api(ApiKey.CREATE_PARTITIONS, 0, 3, WIDE_BYTES_MAX, 2),
@@ -119,7 +121,7 @@ APIS: tuple[Api, ...] = (
     _api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, WIDE_BYTES_MAX, 1),
     _api(ApiKey.DESCRIBE_CLUSTER, 0, 2, NARROW_BYTES_MAX, 0),
     _api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, NARROW_BYTES_MAX, 0),
-    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, WIDE_BYTES_MAX, 0),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, WIDE_BYTES_MAX, 0, DESCRIBED_ELEMENTS_MAX),
 )
 
 BY_KEY: dict[int, Api] = {api.key.value: api for api in APIS}

@@ -14,63 +14,50 @@ from typing import Any, Literal
 
 from penstock.errors import MalformedFrame
 from penstock.wire.apis import BY_KEY, ApiKey
-from penstock.wire.schema import EntityType, FieldSpec, field_specs
+from penstock.wire.schema import EntityType, field_specs
 from penstock.wire.skim import Skip, compile_skip, skim
 from penstock.wire.writer import Body, Write, compile_writer
 
 Kind = Literal["request", "response"]
-_Check = Callable[[Any], None]
-
-# Below this a body can't hold enough elements to matter, and the walk that counts them is saved.
-_SKIM_ABOVE_BYTES = 64 * 1024
 
 # A response comes from a broker we chose to ask; its size is bounded by what we asked for.
 _RESPONSE_ELEMENTS_MAX = 2**31
 
 
 class _Codec:
-    """What is compiled for one version of one message; the parts that are seldom needed, when they are."""
+    """What is compiled for one version of one message."""
 
-    __slots__ = ("_skip", "_writer", "check", "entity", "read", "vocabulary")
+    __slots__ = ("_reader", "_vocabulary", "_writer", "entity")
 
     def __init__(self, api_key: int, version: int, kind: Kind) -> None:
-        self.vocabulary = _Vocabulary(api_key, kind)
         self.entity = load_entity(api_key, version, kind)
-        self.read: Callable[[bytes, int], tuple[Any, int]] = _entity_reader(self.entity)
-        self.check = _compile_null_check(self.entity)
-        self._skip: Skip | None = None
+        self._vocabulary = _Vocabulary(api_key, kind)
+        # A broker reads requests and writes responses: half of each would be compiled in vain.
+        self._reader: tuple[Skip, Callable[[bytes, int], tuple[Any, int]]] | None = None
         self._writer: Write | None = None
 
     def decode(self, body: bytes, elements_max: int) -> Any:
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = (compile_skip(self.entity), _import_kio("kio.serial").entity_reader(self.entity))
+        skip, read = reader
         try:
-            if len(body) > _SKIM_ABOVE_BYTES:
-                body = self._skim(body, elements_max)
-            try:
-                message, size = self.read(body, 0)
-            except KeyError:  # a tagged field kio doesn't know
-                body = self._skim(body, elements_max)
-                message, size = self.read(body, 0)
+            body = skim(skip, body, elements_max)
+            message, size = read(body, 0)
         except MalformedFrame:
             raise
-        except Exception as failure:
+        except Exception as failure:  # kio's own errors, and those of the types it builds: OverflowError, KeyError…
             raise MalformedFrame(f"{self.entity.__name__}: {failure}") from failure
-        if size != len(body):
-            raise MalformedFrame(f"{self.entity.__name__}: {len(body) - size} bytes too many")
-        if self.check is not None:
-            self.check(message)
+        assert size == len(body)
         return message
 
     def encode(self, body: Body) -> bytes:
-        if self._writer is None:
-            self._writer = compile_writer(self.entity, self.vocabulary.require)
+        write = self._writer
+        if write is None:
+            write = self._writer = compile_writer(self.entity, self._vocabulary.require)
         out = bytearray()
-        self._writer(out, body)
+        write(out, body)
         return bytes(out)
-
-    def _skim(self, body: bytes, elements_max: int) -> bytes:
-        if self._skip is None:
-            self._skip = compile_skip(self.entity)
-        return skim(self._skip, body, elements_max)
 
 
 class _Vocabulary:
@@ -130,10 +117,6 @@ def _codec(api_key: int, version: int, kind: Kind) -> _Codec:
     return codec
 
 
-def _entity_reader(entity: EntityType) -> Callable[[bytes, int], tuple[Any, int]]:
-    return _import_kio("kio.serial").entity_reader(entity)
-
-
 def _import_kio(name: str) -> Any:
     """kio imports hypothesis wherever it is installed, half a second for hooks we never call; it does without, too."""
     if name in sys.modules or "hypothesis" in sys.modules:
@@ -143,35 +126,3 @@ def _import_kio(name: str) -> Any:
         return import_module(name)
     finally:
         del sys.modules["hypothesis"]
-
-
-def _compile_null_check(entity: EntityType) -> _Check | None:
-    """kio lets null through in every array; Kafka's layouts allow it in few, and handlers rely on them."""
-    specs = [spec for spec in field_specs(entity) if spec.is_array or spec.entity is not None]
-    checks = [check for check in map(_compile_field_check, specs) if check is not None]
-    if not checks:
-        return None
-
-    def check(message: Any) -> None:
-        for check_field in checks:
-            check_field(message)
-
-    return check
-
-
-def _compile_field_check(spec: FieldSpec) -> _Check | None:
-    name, nullable, is_array = spec.name, spec.nullable, spec.is_array
-    check_nested = _compile_null_check(spec.entity) if spec.entity is not None else None
-    if check_nested is None and (nullable or not is_array):
-        return None
-
-    def check(message: Any) -> None:
-        value = getattr(message, name)
-        if value is None:
-            if not nullable:
-                raise MalformedFrame(f"null in {name}")
-        elif check_nested is not None:
-            for nested in value if is_array else (value,):
-                check_nested(nested)
-
-    return check

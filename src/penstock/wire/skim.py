@@ -1,24 +1,29 @@
-"""A message walked by its layout without building it: elements counted, tagged fields we don't know cut out.
+"""A message walked by its layout without building it: counts proven, nulls judged, unknown tagged fields cut out.
 
-Called by wire.messages, for what kio's reader lacks: it builds every element that a frame has room for, and it
-refuses a tagged field it doesn't know, which Kafka's rule is to skip (a newer client may send one at any time).
+Called by wire.messages before kio reads any message, for what kio's reader lacks:
+- It reserves memory for as many elements as a count claims, and the whole process aborts when there isn't enough.
+- It builds every element a frame has room for, and takes null in every array.
+- It refuses a tagged field it doesn't know, which Kafka's rule is to skip: a newer client may send one at any time.
+Invariant: a message that comes out has as many elements as each count says, and no more than the caller allows.
 """
 
 from collections.abc import Callable
+from itertools import groupby
 from struct import calcsize
 
 from penstock.errors import MalformedFrame
-from penstock.wire.primitives import MALFORMED, read_length, read_nullable_string, read_tags, write_uvarint
+from penstock.wire.primitives import I16, I32, MALFORMED, read_length, read_tags, read_uvarint, write_uvarint
 from penstock.wire.schema import FIXED, EntityType, FieldSpec, field_specs, is_flexible
 
 
 class Walk:
     """One walk over one message: where it may go, how much it may still count, what it cuts."""
 
-    __slots__ = ("cuts", "elements_left", "view")
+    __slots__ = ("cuts", "elements_left", "end", "view")
 
     def __init__(self, view: memoryview, elements_max: int) -> None:
         self.view = view
+        self.end = len(view)
         self.elements_left = elements_max
         self.cuts: list[tuple[int, int, bytes]] = []  # (start, end, what stands there instead), in order
 
@@ -60,15 +65,18 @@ def skim(skip: Skip, body: bytes, elements_max: int) -> bytes:
 def compile_skip(entity: EntityType) -> Skip:
     flexible = is_flexible(entity)
     specs = field_specs(entity)
-    skips = [_field_skip(spec, flexible) for spec in specs if spec.tag is None]
+    steps: list[Skip] = []
+    for is_fixed, run in groupby((spec for spec in specs if spec.tag is None), key=_is_fixed):
+        if is_fixed:  # neighbours of fixed size are skipped in one step
+            steps.append(_fixed_skip(sum(_fixed_bytes(spec.kind) for spec in run)))
+        else:
+            steps.extend(_field_skip(spec, flexible) for spec in run)
     tag_skips = {spec.tag: _field_skip(spec, flexible) for spec in specs if spec.tag is not None}
 
     def skip(walk: Walk, position: int) -> int:
-        for skip_field in skips:
-            position = skip_field(walk, position)
-        if flexible:
-            position = _skip_tags(walk, position, tag_skips)
-        return position
+        for step in steps:
+            position = step(walk, position)
+        return _skip_tags(walk, position, tag_skips) if flexible else position
 
     return skip
 
@@ -100,25 +108,29 @@ def _skip_tags(walk: Walk, position: int, tag_skips: dict[int, Skip]) -> int:
     return position
 
 
+def _is_fixed(spec: FieldSpec) -> bool:
+    return not spec.is_array and (spec.kind in FIXED or spec.kind == "uuid")
+
+
+def _fixed_bytes(kind: str) -> int:
+    return 16 if kind == "uuid" else calcsize(">" + FIXED[kind])
+
+
 def _field_skip(spec: FieldSpec, flexible: bool) -> Skip:
     if spec.is_array:
         return _array_skip(spec, flexible)
-    if spec.kind == "entity":
-        assert spec.entity is not None
-        skip_entity = compile_skip(spec.entity)
-        return _nullable_entity_skip(skip_entity) if spec.nullable else skip_entity
-    return _primitive_skip(spec.kind, flexible)
+    return _element_skip(spec, flexible)
 
 
 def _array_skip(spec: FieldSpec, flexible: bool) -> Skip:
-    nullable = spec.nullable
-    skip_element = compile_skip(spec.entity) if spec.entity is not None else _primitive_skip(spec.kind, flexible)
+    name, nullable = spec.name, spec.nullable
+    skip_element = _element_skip(spec, flexible)
 
     def skip(walk: Walk, position: int) -> int:
         count, position = read_length(walk.view, position, flexible)
         if count < 0:
             if not nullable:
-                raise MalformedFrame(f"null in {spec.name}")
+                raise MalformedFrame(f"null in {name}")
             return position
         walk.count(count)
         for _ in range(count):
@@ -128,37 +140,64 @@ def _array_skip(spec: FieldSpec, flexible: bool) -> Skip:
     return skip
 
 
-def _nullable_entity_skip(skip_entity: Skip) -> Skip:
+def _element_skip(spec: FieldSpec, flexible: bool) -> Skip:
+    match spec.kind:
+        case "entity":
+            assert spec.entity is not None
+            skip_entity = compile_skip(spec.entity)
+            return _nullable_skip(skip_entity) if spec.nullable and not spec.is_array else skip_entity
+        case "string":
+            return _skip_compact if flexible else _skip_string
+        case "bytes" | "records":
+            return _skip_compact if flexible else _skip_bytes
+        case kind:
+            return _fixed_skip(_fixed_bytes(kind))
+
+
+def _nullable_skip(skip_entity: Skip) -> Skip:
     def skip(walk: Walk, position: int) -> int:
         marker = walk.view[position]
-        return skip_entity(walk, position + 1) if marker == 1 else position + 1
+        if marker == 1:
+            return skip_entity(walk, position + 1)
+        if marker != 0xFF:
+            raise MalformedFrame(f"neither a structure nor null: {marker}")
+        return position + 1
 
     return skip
 
 
-def _primitive_skip(kind: str, flexible: bool) -> Skip:
-    if kind == "string":
+def _fixed_skip(size: int) -> Skip:
+    def skip(walk: Walk, position: int) -> int:
+        position += size
+        if position > walk.end:
+            raise MalformedFrame("message runs past the frame")
+        return position
 
-        def skip_string(walk: Walk, position: int) -> int:
-            return read_nullable_string(walk.view, position, flexible)[1]
-
-        return skip_string
-    if kind in ("bytes", "records"):
-
-        def skip_bytes(walk: Walk, position: int) -> int:
-            length, position = read_length(walk.view, position, flexible)
-            return _within(walk, position + max(length, 0))
-
-        return skip_bytes
-    size = 16 if kind == "uuid" else calcsize(">" + FIXED[kind])
-
-    def skip_fixed(walk: Walk, position: int) -> int:
-        return _within(walk, position + size)
-
-    return skip_fixed
+    return skip
 
 
-def _within(walk: Walk, position: int) -> int:
-    if position > len(walk.view):
-        raise MalformedFrame("message runs past the frame")
+# Nulls need no thought here: kio refuses a null string or bytes where none may be.
+
+
+def _skip_string(walk: Walk, position: int) -> int:
+    length = I16.unpack_from(walk.view, position)[0]
+    position += 2 + length if length > 0 else 2
+    if position > walk.end:
+        raise MalformedFrame("string runs past the frame")
+    return position
+
+
+def _skip_bytes(walk: Walk, position: int) -> int:
+    length = I32.unpack_from(walk.view, position)[0]
+    position += 4 + length if length > 0 else 4
+    if position > walk.end:
+        raise MalformedFrame("bytes run past the frame")
+    return position
+
+
+def _skip_compact(walk: Walk, position: int) -> int:
+    length, position = read_uvarint(walk.view, position)
+    position += length - 1 if length else 0
+    if position > walk.end:
+        raise MalformedFrame("string or bytes run past the frame")
     return position

@@ -1,0 +1,158 @@
+"""The cluster a command talks to: an admin client, consumers and producers, and requests librdkafka does not know.
+
+Called by every command but `serve` and `log`. Works with any Kafka cluster, not only with penstock.
+confluent_kafka is imported when first needed, so that `--help` and mistyped options answer at once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from penstock.cli.arguments import parse_bootstrap
+from penstock.cli.failures import ASKED_WRONGLY, CommandFailed, explain
+from penstock.cli.reach import Reached, reach
+from penstock.client.connection import ClientConnection
+from penstock.errors import PenstockError
+from penstock.model import Endpoint
+from penstock.wire.apis import ApiKey
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+# The admin client's own deadline lies before ours, so that its words reach the user.
+_SLACK_S = 5.0
+_PLAIN = "plaintext"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    bootstrap: str
+    properties: Mapping[str, str]
+    timeout_s: float
+    as_json: bool
+
+    # What librdkafka knows
+
+    @cached_property
+    def admin(self) -> Any:
+        """An AdminClient. Raises at once, and says why, when nobody listens where it was told to connect."""
+        self._require_listener()
+        from confluent_kafka.admin import AdminClient
+
+        return self._make(AdminClient, {})
+
+    def consumer(self, settings: Mapping[str, Any]) -> Any:
+        self._require_listener()
+        from confluent_kafka import Consumer
+
+        return self._make(Consumer, settings)
+
+    def producer(self, settings: Mapping[str, Any]) -> Any:
+        self._require_listener()
+        from confluent_kafka import Producer
+
+        return self._make(Producer, settings)
+
+    def metadata(self, topic: str | None = None) -> Any:
+        """librdkafka's ClusterMetadata, of one topic or of all."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return self.admin.list_topics(topic, timeout=self.timeout_s)
+        except KafkaException as error:
+            raise explain(error, f"asking {self.bootstrap} for its topics") from None
+
+    def ask(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a method of the admin client with the deadline of this command; gives its future or futures."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return call(*arguments, request_timeout=self.timeout_s, **options)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise explain(error, "the request was refused here") from None
+
+    def result(self, future: "Future[T]", doing: str) -> T:
+        """What a future of the admin client gives, or the failure of what was being done."""
+        value, error = self.outcome(future)
+        if error is not None:
+            raise explain(error, doing)
+        return value  # pyright: ignore[reportReturnType]: no error means there is a value
+
+    def outcome(self, future: "Future[T]") -> tuple[T | None, Any]:
+        """The value, or else librdkafka's error."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return future.result(self.timeout_s + _SLACK_S), None
+        except KafkaException as error:
+            return None, error.args[0]
+        except TimeoutError:
+            return None, f"no answer within {self.timeout_s:g} s"
+
+    def results(self, futures: "Mapping[K, Future[T]]", doing: str) -> dict[K, T]:
+        return {key: self.result(future, f"{doing} {key}") for key, future in futures.items()}
+
+    # What it does not
+
+    def request(self, api_key: ApiKey, body: Mapping[str, Any], endpoint: Endpoint | None = None) -> Any:
+        """One request to the given broker, or to the first of --bootstrap, over a plaintext connection of our own."""
+
+        async def run() -> Any:
+            async with await ClientConnection.connect(
+                endpoint or self.endpoints[0], client_id="penstock-cli", timeout_s=self.timeout_s
+            ) as connection:
+                return await connection.request(api_key, None, body)
+
+        return self._run(run, f"asking {endpoint or self.endpoints[0]}")
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether our own connections can speak to this cluster: they know neither TLS nor SASL."""
+        return self.properties.get("security.protocol", _PLAIN).lower() == _PLAIN
+
+    def require_plaintext(self, what: str) -> None:
+        if not self.is_plaintext:
+            raise CommandFailed(
+                f"{what} works over plaintext connections only",
+                "librdkafka has no request for it, and penstock's own connection speaks neither TLS nor SASL.",
+                ASKED_WRONGLY,
+            )
+
+    @cached_property
+    def endpoints(self) -> list[Endpoint]:
+        return parse_bootstrap(self.bootstrap)
+
+    def _run(self, work: Callable[[], Awaitable[Any]], doing: str) -> Any:
+        async def run() -> Any:
+            return await work()
+
+        try:
+            return asyncio.run(run())
+        except (OSError, PenstockError) as error:
+            raise CommandFailed(f"{doing}: {error}", "`penstock doctor` may find out why.") from None
+
+    def _make(self, client: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+        """A client of librdkafka that is silent: what matters comes back as an error of a call."""
+        from confluent_kafka import KafkaException
+
+        quiet = {"bootstrap.servers": self.bootstrap, "client.id": "penstock-cli", "log_level": 0}
+        try:
+            return client({**quiet, **settings, **self.properties, "error_cb": lambda _: None})  # pyright: ignore[reportUnknownLambdaType]
+        except KafkaException as error:
+            raise CommandFailed(f"librdkafka: {error.args[0].str()}", "Check -X.", ASKED_WRONGLY) from None
+
+    def _require_listener(self) -> None:
+        """librdkafka tries until its deadline; nobody wants to wait ten seconds for "connection refused"."""
+        if self.__dict__.get("_is_reached"):
+            return
+        tried = [reach(endpoint, self.timeout_s) for endpoint in self.endpoints]
+        if not any(one.state is Reached.YES for one in tried):
+            whys = "; ".join(str(one) for one in tried)
+            raise CommandFailed(
+                f"cannot reach the cluster: {whys}",
+                "Is the broker running there? Start one with `penstock serve`, or name another with --bootstrap.",
+            )
+        self.__dict__["_is_reached"] = True

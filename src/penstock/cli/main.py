@@ -1,0 +1,24 @@
+"""The command `penstock`: sends `serve` straight to the broker, everything else to typer.
+
+Called by the entry point in pyproject.toml and by `python -m penstock.cli.main`.
+"""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # The fast way: typer, rich and the client library take as long to import as a broker takes to start.
+    if given[:1] == ["serve"]:
+        from penstock.cli import serve
+
+        sys.exit(serve.main(given[1:]))
+
+    from penstock.cli.app import app
+
+    app(given, prog_name="penstock")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`penstock serve`: a broker in this process, until a signal ends it.
+
+Called by cli.main before anything else is imported. The options are read with argparse and not with typer, which alone
+takes longer to import (0.1 s, 8 MB) than the rest of the start and is of no use to a server.
+A first SIGINT or SIGTERM stops cleanly; a second one ends the process at once, as a crash would.
+"""
+
+import argparse
+import asyncio
+import errno
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.cli.log_format import FORMATS, LEVELS, log_to_stderr
+from penstock.config import BrokerConfig
+from penstock.errors import PenstockError
+
+USAGE_ERROR = 2
+
+_DESCRIPTION = """Run a broker that every Kafka client can use.
+
+Without options it listens on 127.0.0.1:9092, answers /metrics and /health on 127.0.0.1:9644 and keeps its data in
+./penstock-data. Settings have Kafka's names; all of them are in docs/configuration.md. Where a setting is given more
+than once, -o wins over the other options, and those over the file."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    log_to_stderr(options.log_level, options.log_format)
+    if not __debug__:
+        return _refuse("penstock relies on its assertions: run it without -O and without PYTHONOPTIMIZE")
+    try:
+        config = BrokerConfig.load(
+            options.config,
+            options.override,
+            data_dir=options.data_dir,
+            listen=options.listen,
+            advertise=options.advertise,
+            http=options.http,
+            node_id=options.node_id,
+        )
+    except PenstockError as error:
+        return _refuse(str(error))
+    raise_file_limit()
+    # Only here: an option that is wrong should be told before the broker is imported.
+    import uvloop
+
+    try:
+        return uvloop.run(_serve(config))
+    except PenstockError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(explain_start_failure(error, config))
+
+
+async def _serve(config: BrokerConfig) -> int:
+    from penstock.broker import Broker
+
+    stopping = asyncio.Event()
+
+    def stop(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    broker = Broker(config)
+    await broker.start()
+    _say(f"penstock: broker {broker.node_id} is ready")
+    _say(f"  clients   {broker.endpoint}  (bootstrap.servers)")
+    _say(f"  data      {config.data_dir.resolve()}")
+    if broker.http_endpoint is not None:
+        _say(f"  http      http://{broker.http_endpoint}/metrics  /health/live  /health/ready")
+    _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
+    await stopping.wait()
+    _say("penstock: stopping; a second signal ends at once, without a clean mark")
+    await broker.stop()
+    return 0
+
+
+def explain_start_failure(error: OSError, config: BrokerConfig) -> str:
+    """One sentence on why the system would not let the broker start, with what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{_address(error, config)} is in use by another process: stop that one, or choose another address"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{_address(error, config)} is not an address of this machine: listen on one that is, or on 0.0.0.0"
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"no permission for {error.filename}: give this user the directory, or choose another --data-dir"
+    if isinstance(error, PermissionError):
+        return f"no permission for a port ({error.strerror}): choose one above 1023 with --listen and --http"
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}; check --data-dir"
+    return f"the system says: {error.strerror or error}; check --listen and --http"
+
+
+def _address(error: OSError, config: BrokerConfig) -> str:
+    # Which of the two it was stands only in the text.
+    if config.http is not None and str(config.http.port) in str(error) and str(config.listen.port) not in str(error):
+        return f"--http {config.http}"
+    return f"--listen {config.listen}"
+
+
+def raise_file_limit() -> None:
+    """Every segment and every connection takes a descriptor: take as many as the system grants."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS says "unlimited" and then refuses more than OPEN_MAX.
+    for limit in (hard, 10240):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return
+        except (ValueError, OSError):
+            continue
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock serve", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data-dir", type=Path, metavar="DIR", help="where the logs and the metadata are kept (log.dirs)")
+    add("--listen", metavar="HOST:PORT", help="where clients connect; port 0 takes a free one (listeners)")
+    add("--advertise", metavar="HOST:PORT", help="what clients are told to connect to (advertised.listeners)")
+    add("--http", metavar="HOST:PORT", help="where /metrics and /health are; empty for none (penstock.http.listen)")
+    add("--node-id", type=int, metavar="N", help="this broker's id in the cluster (node.id)")
+    add("--config", type=Path, metavar="FILE", help="settings from a TOML file")
+    add("-o", dest="override", action="append", default=[], metavar="NAME=VALUE", help="one setting; repeatable")
+    add("--log-level", choices=LEVELS, default="info", help="default: info")
+    add("--log-format", choices=FORMATS, default="plain", help="default: plain")
+    return parser
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"penstock serve: {why}\n")
+    return USAGE_ERROR

@@ -1,0 +1,98 @@
+"""Real metadata stores, and a one-node cluster on one, for the tests of the cluster room."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.clock import Rng
+from penstock.cluster.controller import Controller
+from penstock.cluster.feed import ImageFeed
+from penstock.cluster.image import ClusterImage, ImageChanges
+from penstock.cluster.layout import Layout
+from penstock.cluster.membership import Membership, Registration
+from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
+from penstock.model import Endpoint, NodeId
+
+DIRECTORY_ID = UUID("6e0a7a52-3a3f-4a3c-8d3f-0d6f3a3c5b11")
+
+
+class SettableBootTime:
+    """A host's clock that moves when a test says so."""
+
+    def __init__(self) -> None:
+        self.boot_id = "first boot"
+        self.milliseconds = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.milliseconds
+
+    def advance(self, seconds: float) -> None:
+        self.milliseconds += round(seconds * 1000)
+
+
+@pytest.fixture
+def boot_time() -> SettableBootTime:
+    return SettableBootTime()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, boot_time: SettableBootTime) -> AsyncIterator[SqliteStore]:
+    store = await open_sqlite_store(tmp_path / "metadata.db", poll_s=0.01, boot_time=boot_time)
+    yield store
+    await store.close()
+
+
+@dataclass
+class Node:
+    """One broker's view of the cluster, wired as broker.py wires it."""
+
+    store: SqliteStore
+    feed: ImageFeed
+    membership: Membership
+    controller: Controller
+    changes: list[ImageChanges] = field(default_factory=list)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.feed.image
+
+
+@contextlib.asynccontextmanager
+async def running_node(
+    store: SqliteStore,
+    *,
+    node_id: int = 1,
+    rack: str | None = None,
+    directory_id: UUID = DIRECTORY_ID,
+    ttl_s: float = 9.0,
+    check_topic=lambda configs: None,
+) -> AsyncIterator[Node]:
+    changes: list[ImageChanges] = []
+    feed = ImageFeed(store, ClusterImage(Layout("test")), changes.append)
+    registration = Registration(NodeId(node_id), Endpoint("127.0.0.1", 9091 + node_id), rack, directory_id)
+    membership = Membership(store, feed, registration, Rng(node_id), ttl_s=ttl_s)
+    controller = Controller(store, feed, Rng(node_id), fence=membership.fence, check_topic=check_topic)
+    await feed.load()
+    following = asyncio.create_task(feed.run())
+    try:
+        await membership.join()
+        yield Node(store, feed, membership, controller, changes)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.fixture
+def start_node() -> Callable[..., contextlib.AbstractAsyncContextManager[Node]]:
+    return running_node
+
+
+@pytest.fixture
+async def node(store: SqliteStore) -> AsyncIterator[Node]:
+    async with running_node(store) as node:
+        yield node
