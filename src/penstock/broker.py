@@ -18,11 +18,15 @@ from penstock.cluster.sqlite_store import open_sqlite_store
 from penstock.cluster.store import MetadataStore
 from penstock.config import BrokerConfig
 from penstock.disk import Disk, RealDisk
+from penstock.groups.coordinator import GroupCoordinator
 from penstock.handlers.context import HandlerContext, Node
 from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.internal_topics import InternalTopics
+from penstock.handlers.producer_ids import ProducerIds
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.metrics import BrokerMetrics
-from penstock.model import Endpoint, LeaderEpoch, NodeId, TopicPartition
+from penstock.model import GROUP_OFFSETS_TOPIC, Endpoint, LeaderEpoch, NodeId, TopicPartition
+from penstock.replication.ledger import PartitionLedger
 from penstock.replication.replicas import Replicas
 from penstock.security.quotas import Quotas
 from penstock.server.dispatch import Dispatcher
@@ -55,11 +59,13 @@ class Broker:
         self.logs = LogDirectory(self.disk, config.data_dir, self.clock, self.rng)
         self.replicas = Replicas(self.logs, self.metrics)
         self.image = ClusterImage(Layout())
+        self.groups = GroupCoordinator(config, self.clock, self.rng)
         self.listener = Listener(config, self.clock, self.metrics, self.quotas)
         self.endpoint = Endpoint("", 0)
         self.http_endpoint: Endpoint | None = None
         self._http: HttpDoor | None = None
         self._is_serving = False
+        self._led_epochs: dict[TopicPartition, LeaderEpoch] = {}
         self._claim: DirectoryClaim
         self._store: MetadataStore
         self._membership: Membership
@@ -99,7 +105,10 @@ class Broker:
             replicas=self.replicas,
             metrics=self.metrics,
             quotas=self.quotas,
+            groups=self.groups,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
+            producer_ids=ProducerIds(controller.allocate_producer_ids),
+            ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
         )
         await self._open_http()
         await self.listener.serve(Dispatcher(context))
@@ -112,6 +121,7 @@ class Broker:
         """Answer no more, make everything durable, say that it was a clean stop."""
         self._is_serving = False
         await self.listener.close()
+        self.groups.close()
         await self._end_tasks()
         await self.logs.close()
         await self._membership.close()
@@ -126,6 +136,7 @@ class Broker:
         await self.listener.close()
         if self._http is not None:
             await self._http.close()
+        self.groups.close()
         await self._end_tasks()
         self.logs.release()
         await self._store.close()
@@ -137,6 +148,7 @@ class Broker:
     def _on_changes(self, changes: ImageChanges) -> None:
         for topic in changes.topics_deleted:
             self.replicas.drop(topic.name)
+            self.groups.topic_deleted(topic.name, topic.id)
         for topic in changes.topics_created:
             self._host(topic)
         for topic in {
@@ -160,6 +172,16 @@ class Broker:
         }
         if epochs:
             self.replicas.host(topic.name, topic.id, self.config.topic(topic.configs), epochs)
+            if topic.name == GROUP_OFFSETS_TOPIC:
+                self._lead_groups(topic)
+
+    def _lead_groups(self, topic: Topic) -> None:
+        """Take charge of the groups kept in the partitions of `__consumer_offsets` that this broker leads."""
+        self.groups.partition_count = len(topic.partitions)
+        for partition in self.replicas.topics[topic.name].partitions.values():
+            if self._led_epochs.get(partition.at) != partition.leader_epoch:
+                self._led_epochs[partition.at] = partition.leader_epoch
+                self._run(self.groups.lead(PartitionLedger(partition, self.clock, self.disk)))
 
     def _take_broker_configs(self) -> None:
         configs = self.image.broker_configs

@@ -83,7 +83,7 @@ class RealFile:
         self._fd = fd
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
-        wanted = sum(map(len, buffers))
+        wanted = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         written = os.pwritev(self._fd, buffers, position)
         if written == wanted:
             return

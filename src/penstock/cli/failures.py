@@ -42,6 +42,7 @@ _ADVICE = {
     "COORDINATOR_NOT_AVAILABLE": "The broker that keeps this group is not ready yet: try again in a moment.",
     "COORDINATOR_LOAD_IN_PROGRESS": "The broker is still loading this group: try again in a moment.",
     "OFFSET_OUT_OF_RANGE": "`penstock topics describe` shows where each partition starts and ends.",
+    "_AUTO_OFFSET_RESET": "`penstock topics describe` shows where each partition starts and ends.",
     "TOPIC_AUTHORIZATION_FAILED": "This user may not do that: ask whoever keeps the access rules.",
     "GROUP_AUTHORIZATION_FAILED": "This user may not do that: ask whoever keeps the access rules.",
     "CLUSTER_AUTHORIZATION_FAILED": "This user may not do that: ask whoever keeps the access rules.",

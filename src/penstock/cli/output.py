@@ -90,8 +90,8 @@ def say(text: str) -> None:
 class Progress:
     """A bar on stderr for work that turns out to be long; nothing for work that is not, or that nobody watches.
 
-        with Progress("reading", total=size) as progress:
-            progress.advance(n)
+    with Progress("reading", total=size) as progress:
+        progress.advance(n)
     """
 
     def __init__(self, what: str, total: int | None) -> None:

@@ -8,6 +8,7 @@ Invariants:
 - Nothing returns before this broker's image holds what was written.
 """
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,7 @@ PRODUCER_IDS_PER_BLOCK = 1_000
 # Each round lost means that another writer won one; only a storm of them gets this far.
 SWAP_ROUNDS_MAX = 20
 VALUE_BYTES_MAX = 500_000
+PLANS_PER_TURN = 50
 
 T = TypeVar("T")
 Fence = Callable[[], Sequence[Compare]]
@@ -100,6 +102,9 @@ class Controller:
         budget = PARTITIONS_PER_REQUEST_MAX
         try:
             for position, new in enumerate(wanted):
+                # A request for thousands must not hold up the produce and fetch of others.
+                if position % PLANS_PER_TURN == PLANS_PER_TURN - 1:
+                    await asyncio.sleep(0)
                 try:
                     if names[new.name] > 1:
                         raise InvalidRequest(f"topic {new.name!r} is named twice in one request")
@@ -299,8 +304,11 @@ class Controller:
                         revision = result.revision
                         results.update((topic.name, topic) for topic in pending)
                         break
-                    there = {present.create_revision for present in result.reads if present}
-                    gone = [topic for topic in pending if topic.create_revision not in there]
+                    gone = [
+                        topic
+                        for topic, present in zip(pending, result.reads, strict=True)
+                        if present is None or present.create_revision != topic.create_revision
+                    ]
                     assert gone, "a refused deletion names the topic that was gone first"
                     results.update((topic.name, _unknown(topic.name)) for topic in gone)
                     pending = [topic for topic in pending if topic not in gone]
@@ -371,7 +379,10 @@ class Controller:
             value = None if fields is None else encode(fields)
             if value is not None and len(value) > VALUE_BYTES_MAX:
                 raise InvalidConfig(f"{len(value)} bytes of settings, {VALUE_BYTES_MAX} allowed")
-            if validate_only or value == (present.value if present else None):
+            if validate_only:
+                return
+            if value == (present.value if present else None):
+                await self._feed.reached(present.mod_revision if present else 0)
                 return
             result = await self._commit(
                 [modified_at(key, present.mod_revision if present else 0)],

@@ -38,6 +38,8 @@ class ImageFeed:
                 async for revision in revisions:
                     self._on_changes(self.image.apply(revision))
                     self._wake()
+                    # Revisions come in hundreds after a large change; between two of them others get their turn.
+                    await asyncio.sleep(0)
             except Compacted:
                 with contextlib.suppress(Unavailable, Ambiguous):
                     self._on_changes(await self.load())

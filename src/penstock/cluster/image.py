@@ -186,7 +186,7 @@ class ClusterImage:
         for index, state in enumerate(new.partitions):
             if index >= len(old.partitions):
                 changes.partitions_added.append((new, index))
-            elif state != old.partitions[index]:
+            elif state is not old.partitions[index] and state != old.partitions[index]:
                 changes.partitions_changed.append((new, index))
 
     def _apply_other(self, family: str, rest: str, item: KeyValue | None, changes: ImageChanges) -> None:

@@ -73,6 +73,7 @@ class Membership:
         self._key = self._layout.broker(registration.node_id)
         self._lease: Lease | None = None
         self._controller_token = 0
+        self._closed = False
         self.broker_epoch = 0
 
     async def join(self) -> None:
@@ -90,7 +91,7 @@ class Membership:
         await self.elect()
 
     async def run(self) -> None:
-        """Keep the registration until cancelled; one that lapsed (a suspended host, a store away) is made anew."""
+        """Keep the registration until closed; one that lapsed (a suspended host, a store away) is made anew."""
         while True:
             assert self._lease is not None, "join comes first"
             async with asyncio.TaskGroup() as group:
@@ -98,6 +99,8 @@ class Membership:
                 await keep_alive(self._lease)
                 contending.cancel()
             self._controller_token = 0
+            if self._closed:
+                return
             await self._rejoin()
 
     async def elect(self) -> bool:
@@ -139,10 +142,12 @@ class Membership:
 
     async def close(self) -> None:
         """Leave at once instead of when the lease runs out."""
-        lease, self._lease = self._lease, None
+        self._closed = True
         self._controller_token = 0
-        if lease is not None:
-            await lease.revoke()
+        if self._lease is not None:
+            # A store that is away ends the lease by itself; it must not keep a broker from stopping.
+            with contextlib.suppress(Unavailable, Ambiguous):
+                await self._lease.revoke()
 
     async def _register(self, lease: Lease) -> int:
         node = self._registration

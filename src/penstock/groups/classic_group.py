@@ -75,7 +75,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.members = Roster()
-        self.is_saved = False  # the log holds a record of this group
+        self.is_saved = False  # the log holds a record of this group, or is about to
         self.rebalances = 0
         self.last_rebalance: RebalanceCause | None = None
         # Ids given out and not yet used to join: until when the group waits for each.
@@ -343,7 +343,6 @@ class ClassicGroup:
 
     def committed(self, saved: GroupMetadata, now: Now) -> list[Reply]:
         """A record of this group is committed. Only an awaited assignment changes anything: the rest is known."""
-        self.is_saved = True
         if not self._assignment_in_flight or self.generation != saved.generation:
             return []
         self._assignment_in_flight = False
@@ -504,6 +503,7 @@ class ClassicGroup:
         self.state_ms = now.wall_ms
 
     def _snapshot(self, assignments: dict[str, bytes], state_ms: int) -> GroupMetadata:
+        self.is_saved = True
         members = tuple(m.saved(self.protocol, assignments.get(m.member_id, b"")) for m in self.members)
         return GroupMetadata(
             self.protocol_type or "", self.generation, self.protocol, self.members.leader, state_ms, members

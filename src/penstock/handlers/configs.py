@@ -193,13 +193,12 @@ def _resource_type(resource: Any) -> ResourceType:
 def _broker_name(context: HandlerContext, name: str) -> str:
     if name != ALL_BROKERS:
         _require_own_id(context, name)
-        return str(context.node.node_id)
     return name
 
 
 def _require_own_id(context: HandlerContext, name: str) -> None:
     # Each broker knows its own settings only; clients send the request to the broker it is about.
-    if not (name.isascii() and name.isdigit() and int(name[:20]) == context.node.node_id):
+    if name != str(context.node.node_id):
         raise InvalidRequest(f"this is broker {context.node.node_id}, not {name!r}: ask that one")
 
 

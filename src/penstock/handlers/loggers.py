@@ -64,5 +64,5 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _name_of(level: int) -> str:
-    # A level between two of Kafka's shows as the more talkative one's neighbour that still lets its messages through.
+    # One between two of Kafka's shows as the higher: at least that much is let through.
     return next((name for name, value in LEVELS.items() if level <= value), "FATAL")

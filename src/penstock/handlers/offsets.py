@@ -49,7 +49,7 @@ class Special(IntEnum):
 
 
 # The version each came with: an older client that sends one means something we do not know.
-_SPECIAL_FROM = {
+_SPECIAL_FROM: dict[int, int] = {
     Special.LATEST: 1,
     Special.EARLIEST: 1,
     Special.NEWEST_TIMESTAMP: 7,
@@ -222,7 +222,7 @@ async def _make_durable(
             for partition, wait in waits.items():
                 try:
                     await wait
-                except StorageFailed as error:
+                except PenstockError as error:
                     failures[partition] = error
             await context.replicas.logs.save_points()
     except TimeoutError:

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.config import TopicConfig
@@ -43,8 +44,7 @@ class LogState:
     has_directory: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     base_offset: Offset
     next_offset: Offset
     is_duplicate: bool = False

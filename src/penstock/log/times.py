@@ -46,7 +46,7 @@ class LogView:
 
 
 def look(log: PartitionLog, end: Offset, timestamp: int = NO_TIMESTAMP) -> LogView:
-    """What a thread needs to search the log below `end` for `timestamp`. On the loop, since the log is changed there."""
+    """What a thread needs to search the log below `end` for `timestamp`. Called on the loop, which changes the log."""
     views = [SegmentView(segment, segment.size, segment.next_offset) for segment in log.segments]
     if views:
         active = log.segments[-1]

@@ -92,6 +92,9 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
 
+_make = BatchHeader._make
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the caller knows that HEADER_BYTES are there."""
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
@@ -115,10 +118,10 @@ def check_produced(view: memoryview) -> BatchHeader:
         raise UnsupportedForMessageFormat(f"message format {magic} is not kept since Kafka 4; send format 2")
     if size < HEADER_BYTES:
         raise CorruptMessage(f"a record batch needs {HEADER_BYTES} bytes, {size} were sent")
-    header = BatchHeader._make(_HEADER.unpack_from(view))
+    header = _make(_HEADER.unpack_from(view))
     if header.magic != MAGIC:
         raise CorruptMessage(f"unknown message format {header.magic}")
-    if header.size != size:
+    if header.batch_length + LOG_OVERHEAD_BYTES != size:
         if HEADER_BYTES <= header.size < size:
             raise InvalidRecord("a Produce request may hold one record batch per partition")
         raise CorruptMessage(f"batch length {header.batch_length} does not fit the {size} bytes sent")

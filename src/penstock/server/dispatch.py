@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Any
 
 from penstock.errors import ErrorCode, MalformedFrame, PenstockError
-from penstock.handlers import metadata
+from penstock.handlers import configs, log_dirs, metadata, offsets, producer_ids, quotas, topics
 from penstock.handlers.context import Answer, ConnectionState, HandlerContext, Hangup, RawRequest, Reply, Request
 from penstock.handlers.fetch import handle_fetch
 from penstock.handlers.produce import handle_produce
@@ -63,6 +63,30 @@ ROUTES: dict[ApiKey, Route] = {
     ApiKey.FETCH: Route(Resource.TOPIC, Operation.READ, raw=handle_fetch),
     ApiKey.API_VERSIONS: Route(Resource.NONE, Operation.NONE, metadata.handle_api_versions),
     ApiKey.METADATA: Route(Resource.TOPIC, Operation.DESCRIBE, metadata.handle_metadata),
+    ApiKey.DESCRIBE_CLUSTER: Route(Resource.CLUSTER, Operation.DESCRIBE, metadata.handle_describe_cluster),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(
+        Resource.TOPIC, Operation.DESCRIBE, metadata.handle_describe_topic_partitions
+    ),
+    ApiKey.LIST_OFFSETS: Route(Resource.TOPIC, Operation.DESCRIBE, offsets.handle_list_offsets),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(Resource.TOPIC, Operation.DESCRIBE, offsets.handle_offset_for_leader_epoch),
+    ApiKey.DELETE_RECORDS: Route(Resource.TOPIC, Operation.DELETE, offsets.handle_delete_records),
+    ApiKey.INIT_PRODUCER_ID: Route(Resource.CLUSTER, Operation.IDEMPOTENT_WRITE, producer_ids.handle_init_producer_id),
+    ApiKey.CREATE_TOPICS: Route(Resource.TOPIC, Operation.CREATE, topics.handle_create_topics),
+    ApiKey.DELETE_TOPICS: Route(Resource.TOPIC, Operation.DELETE, topics.handle_delete_topics),
+    ApiKey.CREATE_PARTITIONS: Route(Resource.TOPIC, Operation.ALTER, topics.handle_create_partitions),
+    ApiKey.DESCRIBE_CONFIGS: Route(Resource.TOPIC, Operation.DESCRIBE_CONFIGS, configs.handle_describe_configs),
+    ApiKey.ALTER_CONFIGS: Route(Resource.TOPIC, Operation.ALTER_CONFIGS, configs.handle_alter_configs),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(
+        Resource.TOPIC, Operation.ALTER_CONFIGS, configs.handle_incremental_alter_configs
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: Route(
+        Resource.CLUSTER, Operation.DESCRIBE_CONFIGS, configs.handle_list_config_resources
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Route(
+        Resource.CLUSTER, Operation.DESCRIBE_CONFIGS, quotas.handle_describe_client_quotas
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Route(Resource.CLUSTER, Operation.ALTER_CONFIGS, quotas.handle_alter_client_quotas),
+    ApiKey.DESCRIBE_LOG_DIRS: Route(Resource.CLUSTER, Operation.DESCRIBE, log_dirs.handle_describe_log_dirs),
 }
 
 

@@ -8,7 +8,6 @@ import pytest
 from penstock.clock import Rng
 from penstock.cluster import controller as controller_module
 from penstock.cluster.controller import Controller
-from penstock.cluster.feed import ImageFeed
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.overrides import ConfigChange, ConfigOp, ConfigResource
 from penstock.cluster.sqlite_store import SqliteStore
@@ -28,6 +27,8 @@ from penstock.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+
+STATE = b'{"leader":1,"leader_epoch":0,"isr":[1],"replicas":[1],"partition_epoch":0}'
 
 
 async def keys(node, family: str) -> list[str]:
@@ -128,22 +129,17 @@ async def test_one_of_two_racing_creations_of_a_name_wins(node):
 
 
 async def test_a_topic_another_broker_just_created_does_not_take_its_batch_down(node, monkeypatch):
-    # The image of this broker does not know it yet: frozen here, as if the watch were slow.
-    monkeypatch.setattr(ImageFeed, "_wake", lambda self: None)
     real = SqliteStore.txn
     layout = node.image.layout
     foreign = [
-        Put(
-            layout.partition(UUID(int=9), 0),
-            b'{"leader":1,"leader_epoch":0,"isr":[1],"replicas":[1],"partition_epoch":0}',
-        ),
+        Put(layout.partition(UUID(int=9), 0), STATE),
         Put(layout.topic("b"), b'{"id":"%s","partitions":1,"configs":{}}' % UUID(int=9).hex.encode()),
     ]
 
     async def txn(self, compare, then, orelse=()):
+        # After the plan was made, before the transaction arrives: no image could have known.
         monkeypatch.setattr(SqliteStore, "txn", real)
         await self.txn([], foreign)
-        monkeypatch.undo()
         return await self.txn(compare, then, orelse)
 
     monkeypatch.setattr(SqliteStore, "txn", txn)
@@ -286,13 +282,7 @@ async def test_a_topic_keeps_being_deletable_after_its_settings_changed(node):
 
 async def test_what_a_crash_left_of_a_creation_is_cleaned_up(node):
     layout = node.image.layout
-    left = [
-        Put(
-            layout.partition(UUID(int=7), n),
-            b'{"leader":1,"leader_epoch":0,"isr":[1],"replicas":[1],"partition_epoch":0}',
-        )
-        for n in range(120)
-    ]
+    left = [Put(layout.partition(UUID(int=7), n), STATE) for n in range(120)]
     await node.store.txn([], left[:100])
     last = await node.store.txn([], left[100:])
     await node.feed.reached(last.revision)

@@ -73,6 +73,19 @@ async def test_all_sql_runs_on_the_thread_named_for_it(path):
     await store.close()
 
 
+async def test_a_commit_wakes_the_watchers_of_its_own_process_without_any_polling(path):
+    store = await open_sqlite_store(path, poll_s=3600)
+    await store.txn([], [Put("/a", b"1")])
+    watch = store.watch("/", 1)
+    await anext(watch)
+    for number in range(3):
+        waiting = asyncio.ensure_future(anext(watch))
+        await store.get("/a")
+        result = await store.txn([], [Put("/a", b"%d" % number)])
+        assert (await asyncio.wait_for(waiting, 10)).number == result.revision
+    await store.close()
+
+
 async def test_two_brokers_may_create_the_file_at_the_same_moment(path):
     stores = await asyncio.gather(*(open_sqlite_store(path) for _ in range(4)))
     await asyncio.gather(*(store.txn([], [Put(f"/{n}", b"")]) for n, store in enumerate(stores)))

@@ -151,7 +151,6 @@ def test_header_names_that_are_no_text_survive() -> None:
     [
         b"",
         body_of(0, 0, -1, -1, 0)[:-1],
-        body_of(0, 0, -1, -1, 0) + b"\x00",
         body_of(0, 0, -2, -1, 0),
         body_of(0, 0, -1, -2, 0),
         body_of(0, 0, 2, b"a", -1, 0),
@@ -175,11 +174,13 @@ def test_header_names_that_are_no_text_survive() -> None:
         b"\xff\xff\xff\xff\x0f" + bytes(10),
         b"\x01" + bytes(10),
         b"\x80" * 7,
+        body_of(0, b"\x80" * 5 + b"\x00", -1, -1, 0),
+        body_of(0, 0, -1, 1, b"\x06", 1, -3, b"\x00"),
+        b"\x16" + body_of(0, 0, -1, -1, 1, 0, 3, b"x")[1:],
     ],
     ids=[
         "no record at all",
         "ends early",
-        "a byte too many",
         "key length -2",
         "value length -2",
         "key past its record",
@@ -203,13 +204,16 @@ def test_header_names_that_are_no_text_survive() -> None:
         "length of minus two billion",
         "length -1",
         "a length without end",
+        "a zero of six bytes",
+        "a header name that leads back to bytes before it",
+        "a last header that runs past the batch as its record does",
     ],
 )
 def test_a_record_that_lies_is_invalid(body: bytes) -> None:
     batch = batch_of(body)
     header = read_header(batch)
     with pytest.raises(InvalidRecord):
-        list(decode_records(batch, header, SIZE_MAX))
+        next(decode_records(batch, header, SIZE_MAX))
     with pytest.raises(InvalidRecord):
         validate_records(batch, header, SIZE_MAX)
 
@@ -219,6 +223,16 @@ def test_a_record_count_that_lies_is_invalid(count: int) -> None:
     batch = batch_of(body_of(0, 0, -1, -1, 0), record_count=count, last_offset_delta=2**31 - 1)
     with pytest.raises(InvalidRecord):
         decode(batch)
+
+
+def test_bytes_after_the_last_record_are_invalid() -> None:
+    with pytest.raises(InvalidRecord):
+        decode(batch_of(body_of(0, 0, -1, -1, 0) + b"\x00"))
+
+
+def test_less_than_no_records_are_invalid_even_in_no_bytes() -> None:
+    with pytest.raises(InvalidRecord):
+        decode(batch_of(b"", record_count=-1))
 
 
 def test_offsets_that_go_back_are_invalid() -> None:

@@ -1,0 +1,186 @@
+"""`penstock consume`: messages of a topic to stdout, as they are or with everything around them.
+
+Called by cli.app. Without --group it reads partitions directly and commits nothing, so it disturbs nobody. Ctrl-C,
+SIGTERM and a closed pipe end it as an end of its own would: exit code 0.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.arguments import TopicPartitions, parse_moment_ms
+from penstock.cli.cluster import Cluster
+from penstock.cli.failures import explain
+from penstock.cli.message_format import EVERYTHING, VALUE_ONLY, compile_template, json_document
+from penstock.cli.offsets import EARLIEST, LATEST, expand, find_offsets
+from penstock.cli.options import with_cluster
+from penstock.cli.output import say
+from penstock.clock import SystemClock
+from penstock.model import TopicPartition
+
+# Signals are seen between two waits.
+_POLL_S = 0.2
+
+
+@with_cluster
+def consume(
+    cluster: Cluster,
+    topic: Annotated[str, typer.Argument(show_default=False)],
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="From the oldest message on.")] = False,
+    offset: Annotated[
+        int | None, typer.Option("--offset", help="From this one on; -N is the last N of each partition.")
+    ] = None,
+    from_timestamp: Annotated[
+        str | None, typer.Option("--from-timestamp", metavar="TIME", help="From a date and time, or ms, on.")
+    ] = None,
+    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Repeatable.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Join this group, and commit.")] = None,
+    max_messages: Annotated[int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")] = None,
+    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", "-e", help="Stop at the end of the topic.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, help="Stop after so many seconds without a message.")
+    ] = None,
+    template: Annotated[
+        str, typer.Option("--format", help="{topic} {partition} {offset} {timestamp} {key} {headers} {value}")
+    ] = VALUE_ONLY,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Everything a message has.")] = False,
+) -> None:
+    """Print messages; with --json one object a line. Without a starting point: what comes from now on."""
+    if [from_beginning, offset is not None, from_timestamp is not None].count(True) > 1:
+        raise typer.BadParameter("give one of --from-beginning, --offset and --from-timestamp")
+    if group is not None and (offset is not None or from_timestamp is not None or partition):
+        raise typer.BadParameter("a group decides itself where to go on: --group goes with --from-beginning only")
+    moment_ms = parse_moment_ms(from_timestamp) if from_timestamp is not None else None
+    render = _renderer(cluster.as_json, EVERYTHING if verbose else template)
+    settings = {
+        "group.id": group or "penstock-cli",
+        "enable.auto.commit": group is not None,
+        # An offset is committed after its message was printed, not when it was fetched.
+        "enable.auto.offset.store": False,
+        # Who asks for one offset should hear that it is gone, not be moved to another.
+        "auto.offset.reset": "error" if offset is not None else "earliest" if from_beginning else "latest",
+        "enable.partition.eof": True,
+    }
+    partitions = expand(cluster, [TopicPartitions(topic, tuple(partition or ()))])
+    consumer = cluster.consumer(settings)
+    reading = Reading(consumer, render, commits=group is not None)
+    try:
+        if group is not None:
+            consumer.subscribe([topic], on_revoke=reading.forget_ends)
+        else:
+            consumer.assign(_starts(cluster, partitions, from_beginning, offset, moment_ms))
+        reading.run(max_messages, exit_at_end, timeout)
+    finally:
+        with contextlib.suppress(RuntimeError):  # closed already: the group was lost
+            consumer.close()
+    say(f"{reading.count} messages")
+
+
+class Reading:
+    """Takes messages from a consumer until something says stop."""
+
+    def __init__(self, consumer: Any, render: Callable[[Any], bytes], *, commits: bool) -> None:
+        self._consumer = consumer
+        self._render = render
+        self._commits = commits
+        self._is_stopped = False
+        self._at_end: set[tuple[str, int]] = set()
+        self._clock = SystemClock()
+        self.count = 0
+
+    def run(self, max_messages: int | None, exit_at_end: bool, timeout_s: float | None) -> None:
+        previous = signal.signal(signal.SIGTERM, self._stop)
+        last = self._clock.monotonic()
+        try:
+            while not self._is_stopped and (max_messages is None or self.count < max_messages):
+                message = self._consumer.poll(_POLL_S)
+                now = self._clock.monotonic()
+                if message is None:
+                    sys.stdout.flush()
+                    if timeout_s is not None and now - last >= timeout_s:
+                        return
+                elif message.error() is None:
+                    last = now
+                    self._print(message)
+                elif self._is_end(message) and exit_at_end and self._is_all_at_end():
+                    return
+        except KeyboardInterrupt:
+            return
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+            with contextlib.suppress(BrokenPipeError):
+                sys.stdout.flush()
+
+    def forget_ends(self, _consumer: Any, revoked: Iterable[Any]) -> None:
+        self._at_end -= {(one.topic, one.partition) for one in revoked}
+
+    def _print(self, message: Any) -> None:
+        self._at_end.discard((message.topic(), message.partition()))
+        sys.stdout.buffer.write(self._render(message))
+        self.count += 1
+        if self._commits:
+            self._consumer.store_offsets(message)
+
+    def _is_end(self, message: Any) -> bool:
+        """Whether this is the news that a partition has no more; any other error that lasts ends the command."""
+        error = message.error()
+        if error.name() == "_PARTITION_EOF":
+            self._at_end.add((message.topic(), message.partition()))
+            return True
+        if error.fatal() or not error.retriable():
+            sys.stdout.flush()
+            raise explain(error, "reading")
+        return False
+
+    def _is_all_at_end(self) -> bool:
+        assigned = {(one.topic, one.partition) for one in self._consumer.assignment()}
+        return bool(assigned) and assigned <= self._at_end
+
+    def _stop(self, *_: object) -> None:
+        self._is_stopped = True
+
+
+def _renderer(as_json: bool, template: str) -> Callable[[Any], bytes]:
+    if not as_json:
+        return compile_template(template)
+
+    def render(message: Any) -> bytes:
+        return json.dumps(json_document(message), ensure_ascii=False).encode() + b"\n"
+
+    return render
+
+
+def _starts(
+    cluster: Cluster,
+    partitions: list[TopicPartition],
+    from_beginning: bool,
+    offset: int | None,
+    moment_ms: int | None,
+) -> list[Any]:
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+    from confluent_kafka import TopicPartition as Start
+
+    if moment_ms is not None:
+        found = _offsets(cluster, partitions, moment_ms)
+        starts = {at: OFFSET_END if found[at] is None else found[at] for at in partitions}
+    elif offset is None:
+        starts = dict.fromkeys(partitions, OFFSET_BEGINNING if from_beginning else OFFSET_END)
+    elif offset >= 0:
+        starts = dict.fromkeys(partitions, offset)
+    else:
+        first, end = _offsets(cluster, partitions, EARLIEST), _offsets(cluster, partitions, LATEST)
+        starts = {at: max(first[at] or 0, (end[at] or 0) + offset) for at in partitions}
+    return [Start(at.topic, at.partition, start) for at, start in starts.items()]
+
+
+def _offsets(cluster: Cluster, partitions: list[TopicPartition], moment_ms: int) -> dict[TopicPartition, int | None]:
+    found = find_offsets(cluster, partitions, moment_ms)
+    for at, one in found.items():
+        if one.error is not None:
+            raise explain(one.error, f"looking for where to start in {at}")
+    return {at: one.offset for at, one in found.items()}

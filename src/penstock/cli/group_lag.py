@@ -1,0 +1,101 @@
+"""A group as it stands at one moment: its members, who owns what, how far each partition has been read.
+
+Called by `penstock groups describe` and, twice with some time between, by `penstock doctor`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.cluster import Cluster
+from penstock.cli.offsets import EARLIEST, LATEST, committed_offsets, find_offsets
+from penstock.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    at: TopicPartition
+    committed: int | None
+    start: int | None
+    end: int | None
+    owner: Member | None
+    # librdkafka's error where the partition's end could not be asked for: most often, the topic is gone.
+    error: Any
+
+    @property
+    def lag(self) -> int | None:
+        """Messages still to be read. What retention has deleted counts no more: nobody can read it."""
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - max(self.committed, self.start or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    group: str
+    state: str
+    kind: str
+    assignor: str
+    coordinator: str | None
+    members: tuple[Member, ...]
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def total_lag(self) -> int:
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+
+def list_groups(cluster: Cluster) -> list[Any]:
+    """librdkafka's listing of every group, by name."""
+    answer: Any = cluster.result(cluster.ask(cluster.admin.list_consumer_groups), "listing groups")
+    return sorted(answer.valid, key=lambda one: one.group_id)
+
+
+def view_groups(cluster: Cluster, names: Iterable[str]) -> list[GroupView]:
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        return []
+    futures = cluster.ask(cluster.admin.describe_consumer_groups, wanted)
+    described = cluster.results(futures, "describing group")
+    return [_view(cluster, name, described[name]) for name in wanted]
+
+
+def _view(cluster: Cluster, name: str, described: Any) -> GroupView:
+    members = tuple(_member(member) for member in described.members)
+    owners = {at: member for member in members for at in member.partitions}
+    committed = committed_offsets(cluster, name)
+    partitions = sorted(owners.keys() | committed.keys())
+    starts, ends = find_offsets(cluster, partitions, EARLIEST), find_offsets(cluster, partitions, LATEST)
+    return GroupView(
+        name,
+        described.state.name.lower().replace("_", " "),
+        described.type.name.lower(),
+        described.partition_assignor or "",
+        str(described.coordinator).strip() if described.coordinator is not None else None,
+        members,
+        tuple(
+            PartitionLag(at, committed.get(at), starts[at].offset, ends[at].offset, owners.get(at), ends[at].error)
+            for at in partitions
+        ),
+    )
+
+
+def _member(member: Any) -> Member:
+    assigned = member.assignment.topic_partitions if member.assignment is not None else ()
+    return Member(
+        member.member_id,
+        member.client_id,
+        # Java's brokers put a slash before an address that has no name.
+        member.host.lstrip("/"),
+        member.group_instance_id or None,
+        tuple(sorted(TopicPartition(one.topic, one.partition) for one in assigned)),
+    )

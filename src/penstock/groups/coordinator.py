@@ -1,0 +1,304 @@
+"""The group coordinator: which partition keeps a group, whether it is led here, and the timers its groups ask for.
+
+Called by handlers.groups and handlers.group_offsets, and by the broker, which tells it what it leads.
+Invariants:
+- A group is served by the one broker that leads its partition of `__consumer_offsets`, and only once that is loaded.
+- For every group that has a deadline, a timer is set no later than it.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import lru_cache
+from struct import iter_unpack
+from typing import Any
+from uuid import UUID
+
+from penstock.clock import Clock, Rng
+from penstock.config.broker_settings import BrokerSettings
+from penstock.coordination import Decision, Ledger, Now, Shard, ShardState, call_at, read_clock
+from penstock.errors import (
+    CoordinatorLoadInProgress,
+    ErrorCode,
+    InvalidGroupId,
+    NotCoordinator,
+    PenstockError,
+)
+from penstock.groups.classic_group import ClassicGroup, Step
+from penstock.groups.group_records import CommittedOffset, CoordinatorRecord
+from penstock.groups.group_shard import GroupShard
+from penstock.groups.member import JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
+from penstock.groups.offsets import OffsetToCommit, PartitionKey
+
+log = logging.getLogger(__name__)
+
+SWEEP_GROUPS_PER_TURN = 500
+CLIENT_NAME_CHARACTERS_MAX = 200  # of a client's or instance's name in the member id made of it
+
+
+class _Led:
+    """A partition of `__consumer_offsets` that this broker leads."""
+
+    __slots__ = ("groups", "shard")
+
+    def __init__(self, groups: GroupShard, shard: Shard[CoordinatorRecord]) -> None:
+        self.groups = groups
+        self.shard = shard
+
+
+class GroupCoordinator:
+    def __init__(self, config: BrokerSettings, clock: Clock, rng: Rng) -> None:
+        # What the topic has, once it exists; until then what it will be made with.
+        self.partition_count = config.offsets_topic_num_partitions
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._led: dict[int, _Led] = {}
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    # What this broker leads
+
+    async def lead(self, ledger: Ledger) -> None:
+        """Load the partition and serve its groups. Requests for them are told to wait meanwhile."""
+        partition = ledger.topic_partition.partition
+        self.resign(partition)
+        groups = GroupShard(self._config, lambda group: self._settle(led, group))
+        shard = Shard(
+            ledger, groups, self._clock, lambda error: self._lost(partition, led, error),
+            self._config.offset_commit_timeout_ms,
+        )  # fmt: skip
+        led = _Led(groups, shard)
+        self._led[partition] = led
+        try:
+            count = await shard.load()
+        except BaseException:
+            if self._led.get(partition) is led:
+                del self._led[partition]
+            raise
+        if shard.state is not ShardState.ACTIVE:
+            return
+        now = read_clock(self._clock)
+        for group, step in groups.loaded(now):
+            self._carry_out(led, group.group_id, step)
+        if self._sweep_timer is None:
+            self._set_sweep_timer()
+        log.info("%s: loaded %d groups from %d records", ledger.topic_partition, len(groups.groups), count)
+
+    def resign(self, partition: int) -> None:
+        """The partition is led elsewhere now, or by us in a new epoch: forget it, and say so to all who wait."""
+        led = self._led.pop(partition, None)
+        if led is not None:
+            self._release(led, NotCoordinator(f"partition {partition} is no longer led here"))
+
+    def close(self) -> None:
+        for partition in list(self._led):
+            self.resign(partition)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+
+    def partition_of(self, group_id: str) -> int:
+        return _partition_of(group_id, self.partition_count)
+
+    # Membership
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinReply:
+        led = self._leader_of(group_id)
+        config = self._config
+        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        waiter = self._waiter()
+        self._carry_out(led, group_id, led.groups.join(group_id, request, waiter, read_clock(self._clock)))
+        return await waiter
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncReply:
+        led = self._leader_of(group_id)
+        waiter = self._waiter()
+        self._carry_out(led, group_id, led.groups.sync(group_id, request, waiter, read_clock(self._clock)))
+        return await waiter
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        group = self._leader_of(group_id).groups.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return group.heartbeat(member_id, instance_id, generation, read_clock(self._clock))
+
+    async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[ErrorCode]:
+        """A code for each leaver."""
+        led = self._leader_of(group_id)
+        waiter = self._waiter()
+        self._carry_out(led, group_id, led.groups.leave(group_id, leavers, waiter, read_clock(self._clock)))
+        return await waiter
+
+    def new_member_id(self, client_id: str, instance_id: str | None) -> str:
+        name = client_id if instance_id is None else instance_id
+        return f"{name[:CLIENT_NAME_CHARACTERS_MAX]}-{self._rng.uuid()}"
+
+    # Offsets
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        committer: tuple[str, str | None, int],
+        offsets: Sequence[OffsetToCommit],
+        retention_ms: int = -1,
+    ) -> Awaitable[list[ErrorCode]]:
+        """A code for each offset. `committer`: member id, instance id, generation ("", None, -1 if no member)."""
+        led = self._leader_of(group_id, may_be_empty=True)
+        waiter = self._waiter()
+        now = read_clock(self._clock)
+        led.shard.perform(led.groups.commit(group_id, committer, offsets, retention_ms, waiter, now))
+        return waiter
+
+    def committed_offset(self, group_id: str, topic: str, topic_id: UUID, partition: int) -> CommittedOffset | None:
+        return self._leader_of(group_id, may_be_empty=True).groups.offset(group_id, topic, topic_id, partition)
+
+    def committed_offsets(self, group_id: str) -> list[tuple[str, int, CommittedOffset]]:
+        return list(self._leader_of(group_id, may_be_empty=True).groups.offsets(group_id))
+
+    async def delete_offsets(self, group_id: str, keys: Sequence[PartitionKey]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """A code for the group and, if that is NONE, a code for each offset."""
+        led = self._leader_of(group_id)
+        waiter = self._waiter()
+        led.shard.perform(led.groups.delete_offsets(group_id, keys, waiter))
+        return await waiter
+
+    def topic_deleted(self, topic: str, topic_id: UUID) -> None:
+        """Forget the offsets committed for this topic, not those for another that has its name by now."""
+        for led in self._led.values():
+            if led.shard.state is ShardState.ACTIVE:
+                for step in led.groups.forget_topic(topic, topic_id):
+                    led.shard.perform(step)
+
+    # Groups as a whole
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        return self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
+
+    def list_groups(self) -> list[ClassicGroup]:
+        """All groups served here. Raises CoordinatorLoadInProgress while some are not known yet."""
+        if any(led.shard.state is ShardState.LOADING for led in self._led.values()):
+            raise CoordinatorLoadInProgress("some groups are still being loaded")
+        return list(self.groups())
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        led = self._leader_of(group_id, may_be_empty=True)
+        waiter = self._waiter()
+        self._carry_out(led, group_id, led.groups.delete_group(group_id, waiter))
+        return await waiter
+
+    # For metrics and doctor
+
+    def groups(self) -> Iterator[ClassicGroup]:
+        for led in self._led.values():
+            if led.shard.state is ShardState.ACTIVE:
+                yield from led.groups.groups.values()
+
+    def groups_by_state(self) -> Counter[str]:
+        return Counter(group.state.value for group in self.groups())
+
+    def all_committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
+        """(group, topic, partition, what it committed): what lag is made of."""
+        for led in self._led.values():
+            if led.shard.state is ShardState.ACTIVE:
+                for group_id in led.groups.groups:
+                    for topic, partition, committed in led.groups.offsets(group_id):
+                        yield group_id, topic, partition, committed
+
+    # Inside
+
+    def _leader_of(self, group_id: str, may_be_empty: bool = False) -> _Led:
+        if not group_id and not may_be_empty:
+            raise InvalidGroupId("a group needs a name")
+        led = self._led.get(_partition_of(group_id, self.partition_count))
+        if led is None or led.shard.state is ShardState.CLOSED:
+            raise NotCoordinator(f"group {group_id!r} is not kept here")
+        if led.shard.state is ShardState.LOADING:
+            raise CoordinatorLoadInProgress(f"group {group_id!r} is still being loaded")
+        return led
+
+    def _waiter(self) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    def _carry_out(self, led: _Led, group_id: str, step: Step) -> None:
+        """Perform what a group decided, and see to its timer, now and if the decision has to be taken back."""
+        undo = step.undo
+        group = led.groups.groups.get(group_id)
+        if undo is not None and group is not None:
+
+            def undo_and_settle(code: ErrorCode) -> Sequence[Any]:
+                replies = undo(code)
+                self._settle(led, group)
+                return replies
+
+            step = Decision(step.records, step.replies, undo_and_settle)
+        led.shard.perform(step)
+        if group is not None:
+            self._settle(led, group)
+
+    def _settle(self, led: _Led, group: ClassicGroup) -> None:
+        """Set the group's timer to its next deadline, or forget the group if there is nothing left of it."""
+        group_id = group.group_id
+        deadline_ms = None
+        if led.groups.groups.get(group_id) is group and not led.groups.forget_if_vacant(group):
+            deadline_ms = group.next_deadline_ms()
+        armed = self._timers.get(group_id)
+        if armed is not None:
+            # A timer that fires early finds nothing due and is set anew; heartbeats would otherwise reset it each time.
+            if deadline_ms is not None and armed[0] <= deadline_ms:
+                return
+            armed[1].cancel()
+            del self._timers[group_id]
+        if deadline_ms is not None:
+            timer = call_at(self._clock, deadline_ms / 1000, lambda: self._on_timer(led, group))
+            self._timers[group_id] = (deadline_ms, timer)
+
+    def _on_timer(self, led: _Led, group: ClassicGroup) -> None:
+        self._timers.pop(group.group_id, None)
+        if led.shard.state is ShardState.ACTIVE:
+            self._carry_out(led, group.group_id, group.tick(read_clock(self._clock)))
+
+    def _lost(self, partition: int, led: _Led, error: PenstockError) -> None:
+        if self._led.get(partition) is led:
+            del self._led[partition]
+        self._release(led, error)
+
+    def _release(self, led: _Led, error: PenstockError) -> None:
+        """All who wait for something of this partition are told that it will not come from here."""
+        led.shard.close(error)
+        for group in led.groups.groups.values():
+            armed = self._timers.pop(group.group_id, None)
+            if armed is not None:
+                armed[1].cancel()
+            for waiter in group.waiters():
+                if not waiter.done():
+                    waiter.set_exception(error)
+
+    def _set_sweep_timer(self) -> None:
+        interval_s = self._config.offsets_retention_check_interval_ms / 1000
+        self._sweep_timer = call_at(self._clock, self._clock.monotonic() + interval_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self._set_sweep_timer()
+        self._sweep_some([(led, group_id) for led in self._led.values() for group_id in led.groups.groups])
+
+    def _sweep_some(self, rest: list[tuple[_Led, str]]) -> None:
+        """A part of the groups each turn, so that a broker of many groups does not stand still."""
+        now: Now = read_clock(self._clock)
+        for led, group_id in rest[:SWEEP_GROUPS_PER_TURN]:
+            if led.shard.state is ShardState.ACTIVE:
+                self._carry_out(led, group_id, led.groups.expire(group_id, now))
+        if len(rest) > SWEEP_GROUPS_PER_TURN:
+            asyncio.get_running_loop().call_soon(self._sweep_some, rest[SWEEP_GROUPS_PER_TURN:])
+
+
+@lru_cache(maxsize=16_384)
+def _partition_of(group_id: str, partition_count: int) -> int:
+    """As Kafka does it, so that a group is found where a Kafka tool looks for it: Java's hash of the name."""
+    hashed = 0
+    for (unit,) in iter_unpack(">H", group_id.encode("utf-16-be", "surrogatepass")):
+        hashed = (31 * hashed + unit) & 0xFFFF_FFFF
+    signed = hashed - 2**32 if hashed >= 2**31 else hashed
+    # The one number whose absolute value does not fit an int; Java's Math.abs would leave it negative.
+    return 0 if signed == -(2**31) else abs(signed) % partition_count

@@ -1,0 +1,71 @@
+"""A partition of an internal topic, as coordination wants it: append and wait, or read everything.
+
+Called by coordination, through its Ledger protocol; made by broker for each internal partition this broker leads.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from penstock.clock import Clock
+from penstock.disk import Disk
+from penstock.model import Offset, TopicPartition
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.replication.partition import Partition
+
+ACKS_ALL = -1
+READ_BYTES = 1 << 20
+
+
+class PartitionLedger:
+    def __init__(self, partition: Partition, clock: Clock, disk: Disk) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._disk = disk
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self._partition.at
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._partition.leader_epoch
+
+    def append(self, batch: bytes | bytearray) -> asyncio.Future[int]:
+        view = memoryview(batch if isinstance(batch, bytearray) else bytearray(batch))
+        appended = self._partition.append(view, read_header(view), self._clock.now_ms())
+        committed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        safe = self._partition.safe(appended, ACKS_ALL)
+
+        def settle(done: asyncio.Future[None]) -> None:
+            if committed.done():
+                return
+            error = done.exception()
+            if error is None:
+                committed.set_result(appended.base_offset)
+            else:
+                committed.set_exception(error)
+
+        if safe is None:
+            committed.set_result(appended.base_offset)
+        else:
+            safe.add_done_callback(settle)
+        return committed
+
+    async def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+        log = self._partition.log
+        offset, end = log.log_start, log.next_offset
+        while offset < end:
+            chunk = await self._disk.run(self._read, offset, end)
+            if not chunk:
+                return
+            at = 0
+            while len(chunk) - at >= HEADER_BYTES:
+                header = read_header(chunk, at)
+                if at + header.size > len(chunk):
+                    break
+                yield header, chunk[at : at + header.size]
+                at += header.size
+                offset = Offset(header.next_offset)
+
+    def _read(self, offset: Offset, end: Offset) -> memoryview | None:
+        return self._partition.log.read(offset, READ_BYTES, end, cached_only=False)
