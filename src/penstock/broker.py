@@ -23,6 +23,7 @@ from penstock.handlers.context import HandlerContext, Node
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.internal_topics import InternalTopics
 from penstock.handlers.producer_ids import ProducerIds
+from penstock.log.compactor import Compactor
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.metrics import BrokerMetrics
 from penstock.model import GROUP_OFFSETS_TOPIC, Endpoint, LeaderEpoch, NodeId, TopicPartition
@@ -69,6 +70,7 @@ class Broker:
         self._claim: DirectoryClaim
         self._store: MetadataStore
         self._membership: Membership
+        self._compactor: Compactor | None = None
 
     async def start(self) -> None:
         config = self.config
@@ -92,7 +94,10 @@ class Broker:
             self._store, feed, self.rng, fence=self._membership.fence, check_topic=self.config.check_topic
         )
 
+        if self._membership.is_controller:
+            await controller.clean_orphans()
         await self._open_logs(controller)
+        self._compactor = Compactor(self.disk, self.logs, config, self.clock, self.metrics)
         context = HandlerContext(
             node=Node(self.node_id, self.endpoint, rack),
             cluster_id=self.image.cluster_id,
@@ -107,7 +112,7 @@ class Broker:
             quotas=self.quotas,
             groups=self.groups,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
-            producer_ids=ProducerIds(controller.allocate_producer_ids),
+            producer_ids=ProducerIds(controller.allocate_producer_id_block),
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
         )
         await self._open_http()
@@ -115,6 +120,7 @@ class Broker:
         self._is_serving = True
         self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
         self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
+        self._run(self._every(lambda: config.log_cleaner_backoff_ms, self._compact))
         logger.info("broker %d listens on %s, data in %s", self.node_id, self.endpoint, config.data_dir)
 
     async def stop(self) -> None:
@@ -230,6 +236,10 @@ class Broker:
     async def _apply_retention(self) -> None:
         await self.logs.apply_retention(self.replicas.committed_offsets(), self.config.producer_id_expiration_ms)
 
+    async def _compact(self) -> None:
+        assert self._compactor is not None
+        await self._compactor.run_round(self.replicas.stable_offsets())
+
     async def _every(self, interval_ms: Callable[[], int], work: Callable[[], Awaitable[object]]) -> None:
         while True:
             await asyncio.sleep(interval_ms() / 1000)
@@ -251,6 +261,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._compactor is not None:
+            self._compactor.close()
 
 
 def _report(task: asyncio.Task[None]) -> None:

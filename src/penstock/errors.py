@@ -255,3 +255,7 @@ class UnsupportedVersion(PenstockError):
     """The request is whole, but asks for something its version, or this broker, has no word for."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class InvalidTxnState(PenstockError):
+    code = ErrorCode.INVALID_TXN_STATE

@@ -144,7 +144,7 @@ def test_the_writer_and_kio_agree_on_every_version_of_every_message(api: Api, se
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds)
 def test_a_produce_request_written_by_kio_is_parsed_whole(version: int, seed: int) -> None:
     message = as_kio(*random_message(ApiKey.PRODUCE, version, "request", seed))
@@ -159,7 +159,7 @@ def test_a_produce_request_written_by_kio_is_parsed_whole(version: int, seed: in
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds)
 def test_a_fetch_request_written_by_kio_is_parsed_whole(version: int, seed: int) -> None:
     message = as_kio(*random_message(ApiKey.FETCH, version, "request", seed))
@@ -180,7 +180,7 @@ def test_a_fetch_request_written_by_kio_is_parsed_whole(version: int, seed: int)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds)
 def test_kio_reads_our_produce_response(version: int, seed: int) -> None:
     _, body = random_message(ApiKey.PRODUCE, version, "response", seed)
@@ -221,7 +221,7 @@ def test_kio_reads_our_produce_response(version: int, seed: int) -> None:
     partition=st.integers(0, 2**31 - 1),
     throttle_ms=st.integers(0, 2**31 - 1),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_kio_reads_our_response_to_one_good_batch(
     version: int,
     name: str,
@@ -256,7 +256,7 @@ def test_kio_reads_our_response_to_one_good_batch(
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds)
 def test_kio_reads_our_fetch_response_and_its_records_are_not_copied(version: int, seed: int) -> None:
     chance = random.Random(seed)

@@ -27,6 +27,13 @@ _SLACK_S = 5.0
 _PLAIN = "plaintext"
 
 
+def admin_types() -> Any:
+    """confluent_kafka.admin, which exports its classes to people but not to type checkers."""
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
+
+
 @dataclass(frozen=True)
 class Cluster:
     bootstrap: str
@@ -40,9 +47,7 @@ class Cluster:
     def admin(self) -> Any:
         """An AdminClient. Raises at once, and says why, when nobody listens where it was told to connect."""
         self._require_listener()
-        from confluent_kafka.admin import AdminClient
-
-        return self._make(AdminClient, {})
+        return self._make(admin_types().AdminClient, {})
 
     def consumer(self, settings: Mapping[str, Any]) -> Any:
         self._require_listener()

@@ -9,9 +9,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from penstock.cli.arguments import parse_pairs
-from penstock.cli.cluster import Cluster
+from penstock.cli.cluster import Cluster, admin_types
+from penstock.cli.failures import CommandFailed
+from penstock.cli.offsets import error_name
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
+from penstock.wire.apis import ApiKey
 
 app = typer.Typer(no_args_is_help=True, help="Show and change the settings of topics, brokers and groups.")
 
@@ -23,12 +26,28 @@ class Resource(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name or '(all)'}"
+        return f"{self.kind} {self.name or 'default'}"
+
+
+class Entry(NamedTuple):
+    """One setting of a resource."""
+
+    name: str
+    value: str | None
+    source: str
+    is_read_only: bool
+    is_sensitive: bool
+
+
+# Kafka's empty broker name stands for all brokers; nobody can see an empty argument, so here it is `default`.
+ALL_BROKERS = Resource("broker", "")
+_BROKER_TYPE = 4
+_SET, _DELETE = 0, 1
 
 
 ResourceArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[topic:NAME | broker:ID | group:NAME]", show_default=False, help="Whose settings."),
+    typer.Argument(metavar="topic:NAME|broker:ID|group:NAME", show_default=False, help="Whose settings."),
 ]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="The same as topic:NAME.")]
 BrokerOption = Annotated[str | None, typer.Option("--broker", help="The same as broker:ID; `default` is all brokers.")]
@@ -47,17 +66,17 @@ def describe(
 ) -> None:
     """Settings, and where each value comes from."""
     chosen = choose_resource(resource, topic, broker, group)
-    entries = sorted(_describe(cluster, chosen).values(), key=lambda entry: entry.name)
+    entries = sorted(_describe(cluster, chosen))
     documents = [
         {
             "name": entry.name,
             "value": entry.value,
-            "source": _source(entry),
+            "source": entry.source,
             "read_only": entry.is_read_only,
             "sensitive": entry.is_sensitive,
         }
         for entry in entries
-        if everything or not _is_default(entry)
+        if everything or entry.source != "DEFAULT_CONFIG"
     ]
     if cluster.as_json:
         print_json({"resource": chosen.kind, "name": chosen.name, "configs": documents})
@@ -76,7 +95,7 @@ def describe(
 def set_configs(
     cluster: Cluster,
     arguments: Annotated[
-        list[str], typer.Argument(metavar="[RESOURCE] NAME=VALUE...", show_default=False, help="As topic:orders a=1.")
+        list[str], typer.Argument(metavar="[RESOURCE] NAME=VALUE", show_default=False, help="As topic:orders a=1.")
     ],
     topic: TopicOption = None,
     broker: BrokerOption = None,
@@ -96,7 +115,7 @@ def set_configs(
 def unset_configs(
     cluster: Cluster,
     arguments: Annotated[
-        list[str], typer.Argument(metavar="[RESOURCE] NAME...", show_default=False, help="As topic:orders a.")
+        list[str], typer.Argument(metavar="[RESOURCE] NAME", show_default=False, help="As topic:orders a.")
     ],
     topic: TopicOption = None,
     broker: BrokerOption = None,
@@ -120,8 +139,7 @@ def choose_resource(resource: str | None, topic: str | None, broker: str | None,
         flags.append(Resource(kind, name))
     if len(flags) != 1:
         raise typer.BadParameter("name one topic, broker or group, as topic:orders or --topic orders")
-    # Kafka's empty broker name stands for all brokers; nobody can see an empty argument.
-    return Resource("broker", "") if flags[0] == Resource("broker", "default") else flags[0]
+    return ALL_BROKERS if flags[0] == Resource("broker", "default") else flags[0]
 
 
 def _split(
@@ -135,41 +153,72 @@ def _split(
 def overridden_configs(cluster: Cluster, kind: str, name: str) -> dict[str, str]:
     """The settings that are the resource's own, not defaults of anything above it."""
     own = {"topic": "DYNAMIC_TOPIC_CONFIG", "broker": "DYNAMIC_BROKER_CONFIG", "group": "GROUP_CONFIG"}[kind]
-    entries = _describe(cluster, Resource(kind, name)).values()
-    return {entry.name: entry.value for entry in sorted(entries, key=lambda one: one.name) if _source(entry) == own}
+    entries = sorted(_describe(cluster, Resource(kind, name)))
+    return {entry.name: entry.value or "" for entry in entries if entry.source == own}
 
 
 def change_configs(cluster: Cluster, kind: str, name: str, pairs: Mapping[str, str], unset: Iterable[str]) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    changes = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in pairs.items()]
+    resource = Resource(kind, name)
+    if resource == ALL_BROKERS:
+        _change_all_brokers(cluster, pairs, unset)
+        return
+    types = admin_types()
+    put, remove = types.AlterConfigOpType.SET, types.AlterConfigOpType.DELETE
+    changes = [types.ConfigEntry(key, value, incremental_operation=put) for key, value in pairs.items()]
     # librdkafka insists on a value that it does not send.
-    changes += [ConfigEntry(key, "", incremental_operation=AlterConfigOpType.DELETE) for key in unset]
-    resource = ConfigResource(ResourceType[kind.upper()], name, incremental_configs=changes)
-    futures = cluster.ask(cluster.admin.incremental_alter_configs, [resource])
+    changes += [types.ConfigEntry(key, "", incremental_operation=remove) for key in unset]
+    asked = types.ConfigResource(types.ResourceType[kind.upper()], name, incremental_configs=changes)
+    futures = cluster.ask(cluster.admin.incremental_alter_configs, [asked])
     for future in futures.values():
-        cluster.result(future, f"changing {Resource(kind, name)}")
+        cluster.result(future, f"changing {resource}")
 
 
-def _describe(cluster: Cluster, resource: Resource) -> dict[str, Any]:
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    futures = cluster.ask(
-        cluster.admin.describe_configs, [ConfigResource(ResourceType[resource.kind.upper()], resource.name)]
-    )
+def _describe(cluster: Cluster, resource: Resource) -> list[Entry]:
+    if resource == ALL_BROKERS:
+        return _describe_all_brokers(cluster)
+    types = admin_types()
+    asked = types.ConfigResource(types.ResourceType[resource.kind.upper()], resource.name)
+    futures = cluster.ask(cluster.admin.describe_configs, [asked])
     (entries,) = (cluster.result(future, f"describing {resource}") for future in futures.values())
-    return entries
+    return [
+        Entry(entry.name, entry.value, _source(entry.source), bool(entry.is_read_only), bool(entry.is_sensitive))
+        for entry in entries.values()
+    ]
 
 
-def _source(entry: Any) -> str:
-    """librdkafka hands out the number where it is one of a topic's, the name where it is not."""
-    from confluent_kafka.admin import ConfigSource
-
-    return ConfigSource(entry.source).name if isinstance(entry.source, int) else entry.source.name
+# librdkafka refuses the empty name that stands for all brokers, so these two go over a connection of our own.
 
 
-def _is_default(entry: Any) -> bool:
-    return entry.is_default or _source(entry) == "DEFAULT_CONFIG"
+def _describe_all_brokers(cluster: Cluster) -> list[Entry]:
+    cluster.require_plaintext("broker:default")
+    asked = {"resource_type": _BROKER_TYPE, "resource_name": "", "configuration_keys": None}
+    reply = cluster.request(ApiKey.DESCRIBE_CONFIGS, {"resources": [asked]})
+    (result,) = reply.results
+    _require_done(result, f"describing {ALL_BROKERS}")
+    return [
+        Entry(entry.name, entry.value, _source(entry.config_source), entry.read_only, entry.is_sensitive)
+        for entry in result.configs
+    ]
+
+
+def _change_all_brokers(cluster: Cluster, pairs: Mapping[str, str], unset: Iterable[str]) -> None:
+    cluster.require_plaintext("broker:default")
+    changes = [{"name": key, "config_operation": _SET, "value": value} for key, value in pairs.items()]
+    changes += [{"name": key, "config_operation": _DELETE, "value": None} for key in unset]
+    asked = {"resource_type": _BROKER_TYPE, "resource_name": "", "configs": changes}
+    reply = cluster.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [asked], "validate_only": False})
+    (result,) = reply.responses
+    _require_done(result, f"changing {ALL_BROKERS}")
+
+
+def _require_done(result: Any, doing: str) -> None:
+    if int(result.error_code):
+        raise CommandFailed(f"{doing}: {result.error_message or error_name(int(result.error_code))}")
+
+
+def _source(source: Any) -> str:
+    """Its name; it comes as a number from some of librdkafka's calls, as an enum from others."""
+    return admin_types().ConfigSource(source).name if isinstance(source, int) else source.name
 
 
 def _change(document: Mapping[str, Any]) -> str:

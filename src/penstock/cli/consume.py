@@ -167,7 +167,7 @@ def _starts(
 
     if moment_ms is not None:
         found = _offsets(cluster, partitions, moment_ms)
-        starts = {at: OFFSET_END if found[at] is None else found[at] for at in partitions}
+        starts = {at: OFFSET_END if offset is None else offset for at, offset in found.items()}
     elif offset is None:
         starts = dict.fromkeys(partitions, OFFSET_BEGINNING if from_beginning else OFFSET_END)
     elif offset >= 0:

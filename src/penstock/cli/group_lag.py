@@ -50,6 +50,11 @@ class GroupView:
     partitions: tuple[PartitionLag, ...]
 
     @property
+    def does_not_exist(self) -> bool:
+        """Brokers describe a group nobody has heard of as dead."""
+        return self.state in ("dead", "unknown") and not self.partitions and not self.members
+
+    @property
     def total_lag(self) -> int:
         return sum(partition.lag or 0 for partition in self.partitions)
 

@@ -9,14 +9,14 @@ import typer
 
 from penstock.cli import group_offsets
 from penstock.cli.cluster import Cluster
-from penstock.cli.failures import explain
+from penstock.cli.failures import CommandFailed, explain
 from penstock.cli.group_lag import GroupView, list_groups, view_groups
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, safe_text, say
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and delete consumer groups; move their offsets.")
 
-Names = Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False)]
 
 
 @app.command("list")
@@ -43,7 +43,7 @@ def list_all(cluster: Cluster) -> None:
 @with_cluster
 def describe(
     cluster: Cluster,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", show_default=False)] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Every group.")] = False,
 ) -> None:
     """Members, and for each partition the committed offset, the end and the lag."""
@@ -51,6 +51,9 @@ def describe(
         raise typer.BadParameter("name groups, or give --all")
     wanted = [one.group_id for one in list_groups(cluster)] if everything else names or []
     views = view_groups(cluster, wanted)
+    missing = [view.group for view in views if view.does_not_exist]
+    if missing and not everything:
+        raise CommandFailed(f"there is no group {missing[0]}", "`penstock groups list` shows which there are.")
     if cluster.as_json:
         print_json([_document(view) for view in views])
         return

@@ -45,7 +45,7 @@ def log() -> None:
 def dump(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE|DIR...", show_default=False, help="Segments, indexes, directories of them."),
+        typer.Argument(metavar="FILE|DIR", show_default=False, help="Segments, indexes, directories of them."),
     ],
     records: Annotated[bool, typer.Option("--records", "-r", help="Print the records too.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Unpack every batch and check that all adds up.")] = False,
@@ -226,9 +226,9 @@ class Dump:
         return {"batches": summary.batches, "records": summary.records, "next_offset": summary.next_offset}
 
     def _read(self, path: Path, summary: SegmentSummary, *, shown: bool) -> None:
-        advance = self.advance if shown else (lambda _: None)
-        look_inside = self.records and shown
-        for seen in inspect_segment(path, summary, look_inside=look_inside, deep=self.deep and shown, advance=advance):
+        look_inside, deep = self.records and shown, self.deep and shown
+        advance = self.advance if shown else _ignore
+        for seen in inspect_segment(path, summary, look_inside=look_inside, deep=deep, advance=advance):
             if not shown:
                 continue
             if isinstance(seen, BatchSeen):
@@ -272,6 +272,10 @@ class Dump:
     def _wrong(self, problem: Problem) -> None:
         self.problems += 1
         self.writer.problem(problem)
+
+
+def _ignore(_: int) -> None:
+    """Bytes read a second time are no progress."""
 
 
 def _text(value: bytes | None) -> str:

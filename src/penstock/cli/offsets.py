@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.cli.arguments import TopicPartitions
-from penstock.cli.cluster import Cluster
+from penstock.cli.cluster import Cluster, admin_types
 from penstock.cli.failures import CommandFailed
 from penstock.errors import ErrorCode
 from penstock.model import Endpoint, TopicPartition
@@ -41,12 +41,12 @@ class Found(NamedTuple):
 def find_offsets(cluster: Cluster, partitions: Iterable[TopicPartition], at: int) -> dict[TopicPartition, Found]:
     """The offset of EARLIEST, LATEST or a timestamp, for each partition; no offset when nothing is that new."""
     from confluent_kafka import TopicPartition as Asked
-    from confluent_kafka.admin import OffsetSpec
 
     wanted = set(partitions)
     if not wanted:
         return {}
-    spec = {EARLIEST: OffsetSpec.earliest(), LATEST: OffsetSpec.latest()}.get(at) or OffsetSpec.for_timestamp(at)
+    specs = admin_types().OffsetSpec
+    spec = {EARLIEST: specs.earliest(), LATEST: specs.latest()}.get(at) or specs.for_timestamp(at)
     futures = cluster.ask(cluster.admin.list_offsets, {Asked(one.topic, one.partition): spec for one in wanted})
     found: dict[TopicPartition, Found] = {}
     for asked, future in futures.items():

@@ -31,7 +31,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: s
     """Columns of numbers stand to the right, a value that is not there is a dash."""
     cells = [[_render(cell) for cell in row] for row in rows]
     to_the_right = [
-        bool(rows) and all(isinstance(row[slot], int | float | None) for row in rows) for slot in range(len(columns))
+        any(row[slot] is not None for row in rows) and not any(isinstance(row[slot], str) for row in rows)
+        for slot in range(len(columns))
     ]
     if sys.stdout.isatty():
         _print_rich(columns, cells, to_the_right, title)

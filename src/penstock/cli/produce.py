@@ -7,7 +7,8 @@ piped into the other. Exit code 1 when any message was not acknowledged.
 import base64
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -188,25 +189,18 @@ def _send(producer: Any, topic: str, message: Outgoing, partition: int | None, t
     producer.poll(0)
 
 
-class _lines:  # noqa: N801: read as `with _lines(file) as lines`
+@contextmanager
+def _lines(file: Path | None) -> Generator[Iterable[bytes]]:
     """The lines of a file, or of stdin, which is not ours to close."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._stream: Any = None
-
-    def __enter__(self) -> Iterable[bytes]:
-        if self._file is None:
-            return sys.stdin.buffer
-        try:
-            self._stream = self._file.open("rb")
-        except OSError as error:
-            raise CommandFailed(f"{self._file}: {error.strerror}") from None
-        return self._stream
-
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            self._stream.close()
+    if file is None:
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise CommandFailed(f"{file}: {error.strerror}") from None
+    with stream:
+        yield stream
 
 
 def _report(cluster: Cluster, tally: Tally, elapsed_s: float) -> None:

@@ -71,7 +71,7 @@ def set_quotas(
     pairs: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=VALUE...",
+            metavar="NAME=VALUE",
             show_default=False,
             help="producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate; "
             "with --ip connection_creation_rate.",
@@ -96,7 +96,7 @@ def set_quotas(
 @with_cluster
 def unset_quotas(
     cluster: Cluster,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)],
     user: UserOption = None,
     client_id: ClientOption = None,
     ip: AddressOption = None,

@@ -184,7 +184,7 @@ def _next_whole_batch(fd: int, position: int, size: int, offset_min: int) -> tup
     while position + HEADER_BYTES <= size:
         chunk = os.pread(fd, _SEARCH_BYTES + HEADER_BYTES, position)
         at = chunk.find(magic, _MAGIC_AT)
-        while 0 <= at and at - _MAGIC_AT + HEADER_BYTES <= len(chunk):
+        while at >= 0 and at - _MAGIC_AT + HEADER_BYTES <= len(chunk):
             start = at - _MAGIC_AT
             header = read_header(chunk, start)
             is_near = offset_min <= header.base_offset < offset_min + _OFFSET_JUMP_MAX

@@ -123,7 +123,7 @@ def _inspect_leader_epochs(path: Path, _: SegmentSummary | None) -> Iterator[See
     lines = path.read_text("utf-8", "replace").splitlines()
     previous = (-1, -1)
     for number, line in enumerate(lines[2:], 3):
-        epoch, _, start = line.partition(" ")
+        epoch, _space, start = line.partition(" ")
         if not (epoch.isdigit() and start.isdigit()):
             yield Problem(f"line {number} is no epoch and offset: {line!r}")
             return

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.arguments import TopicPartitions, parse_moment_ms, parse_pairs, parse_topic_partitions
-from penstock.cli.cluster import Cluster
+from penstock.cli.cluster import Cluster, admin_types
 from penstock.cli.configs import change_configs, overridden_configs
 from penstock.cli.failures import CommandFailed, explain
 from penstock.cli.offsets import EARLIEST, LATEST, describe_log_dirs, describe_topics, expand, find_offsets
@@ -18,7 +18,7 @@ from penstock.model import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, create, change and delete topics.")
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -134,12 +134,10 @@ def create(
     validate_only: Annotated[bool, typer.Option("--validate-only", help="Only ask whether it could be done.")] = False,
 ) -> None:
     """Make topics."""
-    from confluent_kafka.admin import NewTopic
-
     configs = parse_pairs(config or ())
     # -1 leaves the choice to the broker.
     counts = (partitions or -1, replication_factor or -1)
-    asked = [NewTopic(name, *counts, config=configs) for name in dict.fromkeys(names)]
+    asked = [admin_types().NewTopic(name, *counts, config=configs) for name in dict.fromkeys(names)]
     futures = cluster.ask(cluster.admin.create_topics, asked, validate_only=validate_only)
     outcomes: dict[str, str] = {}
     for name, future in futures.items():
@@ -167,9 +165,8 @@ def alter(
     if partitions is None and not config and not unset:
         raise typer.BadParameter("nothing to change; give --partitions, --config or --unset")
     if partitions is not None:
-        from confluent_kafka.admin import NewPartitions
-
-        futures = cluster.ask(cluster.admin.create_partitions, [NewPartitions(name, partitions)])
+        asked = admin_types().NewPartitions(name, partitions)
+        futures = cluster.ask(cluster.admin.create_partitions, [asked])
         cluster.result(futures[name], f"adding partitions to {name}")
     if config or unset:
         change_configs(cluster, "topic", name, parse_pairs(config or ()), unset or ())
@@ -204,7 +201,7 @@ def delete(
 @with_cluster
 def delete_records(
     cluster: Cluster,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITION,...]...", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC[:PARTITION,...]", show_default=False)],
     before_offset: Annotated[int | None, typer.Option("--before-offset", min=0, help="Those below it.")] = None,
     before: Annotated[
         str | None, typer.Option("--before", metavar="TIME", help="Those older than a date and time, or than ms.")
@@ -223,10 +220,10 @@ def delete_records(
     partitions = expand(cluster, chosen)
     _confirm(yes, f"Delete records of {len(partitions)} partitions?")
     if moment_ms is not None:
-        found = find_offsets(cluster, partitions, moment_ms)
-        cuts = {at: OFFSET_END if found[at].offset is None else found[at].offset for at in partitions}
+        found = {at: one.offset for at, one in find_offsets(cluster, partitions, moment_ms).items()}
+        cuts = {at: _or(found[at], OFFSET_END) for at in partitions}
     else:
-        cuts = {at: OFFSET_END if before_offset is None else before_offset for at in partitions}
+        cuts = dict.fromkeys(partitions, _or(before_offset, OFFSET_END))
     futures = cluster.ask(
         cluster.admin.delete_records, [Cut(at.topic, at.partition, offset) for at, offset in cuts.items()]
     )
@@ -244,6 +241,10 @@ def delete_records(
         print_table(["TOPIC", "PARTITION", "NOW STARTS AT"], [list(row.values()) for row in rows])
     if failure is not None:
         raise failure
+
+
+def _or(offset: int | None, otherwise: int) -> int:
+    return otherwise if offset is None else offset
 
 
 def _sizes_by_topic(cluster: Cluster) -> dict[str, int]:

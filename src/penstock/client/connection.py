@@ -66,8 +66,9 @@ class ClientConnection:
         """Connect and, unless told not to, learn which versions the broker speaks."""
         async with asyncio.timeout(timeout_s):
             streams = await asyncio.open_connection(endpoint.host, endpoint.port)
-        limits = {"client_id": client_id, "timeout_s": timeout_s, "response_bytes_max": response_bytes_max}
-        connection = cls(endpoint, streams, **limits)
+        connection = cls(
+            endpoint, streams, client_id=client_id, timeout_s=timeout_s, response_bytes_max=response_bytes_max
+        )
         if negotiate:
             try:
                 await connection._negotiate()

@@ -54,6 +54,8 @@ class ConnectionState:
     software_version: str = ""
     # Set by a handler whose client is over a quota; the connection reads nothing for so long.
     throttle_ms: int = 0
+    # A fetch waits for data: what was sent after it is not taken before it is answered.
+    is_fetching: bool = False
     # (topic id, partition) -> offset of the last fetch, from which the records delivered since are counted.
     fetch_positions: dict[tuple[Any, int], int] = field(default_factory=dict[tuple[Any, int], int])
 
@@ -97,6 +99,8 @@ class RawRequest:
     connection: ConnectionState
     view: memoryview
     body_offset: int
+    started: float  # on the monotonic clock
+    throttle_ms: int = 0  # what the answer is to say, set by whoever counts the request's time
 
 
 class Hangup:
@@ -131,3 +135,16 @@ class HandlerContext:
     producer_ids: "ProducerIds"
     # Makes an internal topic if it is not there yet.
     ensure_internal_topic: Callable[[str], Awaitable[None]]
+
+
+def throttle_by_time(
+    context: HandlerContext, connection: ConnectionState, client_id: str | None, started: float
+) -> int:
+    """Count the loop's time since `started` against the client's request quota; how long it has to wait."""
+    quota = context.quotas.request
+    if quota is None:
+        return 0
+    now = context.clock.monotonic()
+    throttle_ms = quota.record(connection.principal, client_id, (now - started) * 100, now)
+    connection.throttle(throttle_ms, "request", context.metrics)
+    return throttle_ms

@@ -6,10 +6,11 @@ What is in the page cache is read on the loop without waiting; only what is not 
 
 import asyncio
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
-from penstock.errors import CorruptMessage, ErrorCode, PenstockError
-from penstock.handlers.context import Answer, Buffer, HandlerContext, RawRequest, Reply
+from penstock.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, PenstockError
+from penstock.handlers.context import Answer, Buffer, HandlerContext, RawRequest, Reply, throttle_by_time
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
 from penstock.model import Offset
 from penstock.replication.partition import Partition
@@ -26,6 +27,7 @@ from penstock.wire.fetch import (
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
 POSITIONS_MAX = 10_000
+_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -36,8 +38,16 @@ class _Found:
     size: int
     has_error: bool
     # Partitions whose data is not in memory: they have to be read on an I/O thread.
-    missed: list[tuple[int, Wanted, Partition, int]]
+    missed: list["_Missed"]
     partitions: list[Partition]
+
+
+class _Missed(NamedTuple):
+    slot: int
+    wanted: Wanted
+    partition: Partition
+    size_max: int
+    at_least_one: bool
 
 
 def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
@@ -48,7 +58,10 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         return encode_fetch_response(request.version, request.correlation_id, 0, error.code, 0, [])
     allowed = _allowed_bytes(context, request)
     found = _read(context, fetch, plan, allowed)
-    if found.missed or (_should_wait(fetch, plan, found)):
+    request.throttle_ms = throttle_by_time(context, request.connection, request.client_id, request.started)
+    if found.missed or _should_wait(fetch, plan, found):
+        request.connection.is_fetching = True
+        request.view = _NOTHING  # the receive buffer must not live as long as the wait
         return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found, allowed))
     return _encode(context, request, plan, found)
 
@@ -63,18 +76,26 @@ def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
 async def _wait_and_read(
     context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found, allowed: int
 ) -> Reply:
-    if not found.missed:
-        wait = FetchWait(fetch.min_bytes - found.size, found.partitions)
-        timer = asyncio.get_running_loop().call_later(fetch.max_wait_ms / 1000, wait.end)
-        try:
-            await wait.done
-        finally:
-            timer.cancel()
-            wait.end()
-        found = _read(context, fetch, plan, allowed)
-    for slot, wanted, partition, size_max in found.missed:
-        found.results[slot] = (wanted, await _read_from_disk(context, fetch, wanted, partition, size_max))
-    return _encode(context, request, plan, found)
+    try:
+        if not found.missed:
+            found.results.clear()  # read anew after the wait; too little to send is still too much to keep
+            await _wait(fetch, found)
+            found = _read(context, fetch, plan, allowed)
+        for missed in found.missed:
+            found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, fetch, missed))
+        return _encode(context, request, plan, found)
+    finally:
+        request.connection.is_fetching = False
+
+
+async def _wait(fetch: FetchRequest, found: _Found) -> None:
+    wait = FetchWait(fetch.min_bytes - found.size, found.partitions)
+    timer = asyncio.get_running_loop().call_later(fetch.max_wait_ms / 1000, wait.end)
+    try:
+        await wait.done
+    finally:
+        timer.cancel()
+        wait.end()
 
 
 def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan, allowed: int) -> _Found:
@@ -87,10 +108,12 @@ def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan, allowed
             partition = _find(context, wanted.topic, ask.partition)
             partition.check_epoch(ask.current_leader_epoch)
             found.partitions.append(partition)
-            size_max = min(ask.partition_max_bytes, left)
-            records = _records(partition, fetch, ask.fetch_offset, size_max, at_least_one=found.size == 0)
+            size_max = max(0, min(ask.partition_max_bytes, left))
+            # One batch for the whole answer, however little is asked for; else a large batch could never be read.
+            at_least_one = found.size == 0 and not found.missed
+            records = _records(partition, fetch, ask.fetch_offset, size_max, at_least_one=at_least_one)
             if records is None:
-                found.missed.append((len(found.results), wanted, partition, size_max))
+                found.missed.append(_Missed(len(found.results), wanted, partition, size_max, at_least_one))
                 left -= size_max
                 records = b""
             size = len(records)
@@ -99,7 +122,7 @@ def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan, allowed
             result = _result(partition, fetch, ask.partition, records)
         except PenstockError as error:
             found.has_error = True
-            result = _refusal(context, wanted, error)
+            result = _refusal(ask.partition, error)
             context.metrics.request_errors.child("Fetch", ErrorCode(result.error_code).name).value += 1
         found.results.append((wanted, result))
     return found
@@ -130,20 +153,21 @@ def _records(
     return partition.log.read(Offset(offset), size_max, end, at_least_one=at_least_one, cached_only=cached_only)
 
 
-async def _read_from_disk(
-    context: HandlerContext, fetch: FetchRequest, wanted: Wanted, partition: Partition, size_max: int
-) -> FetchPartitionResult:
+async def _read_from_disk(context: HandlerContext, fetch: FetchRequest, missed: _Missed) -> FetchPartitionResult:
+    _, wanted, partition, size_max, at_least_one = missed
+    ask = wanted.ask
+
     def read() -> memoryview | None:
-        return _records(partition, fetch, wanted.ask.fetch_offset, size_max, at_least_one=True, cached_only=False)
+        return _records(partition, fetch, ask.fetch_offset, size_max, at_least_one=at_least_one, cached_only=False)
 
     try:
         records = await context.disk.run(read)
         # The log may have moved on meanwhile; offsets told to the client are read now, after the wait.
-        return _result(partition, fetch, wanted.ask.partition, records if records is not None else b"")
+        return _result(partition, fetch, ask.partition, records if records is not None else b"")
     except PenstockError as error:
-        return _refusal(context, wanted, error)
+        return _refusal(ask.partition, error)
     except OSError as error:
-        return _refusal(context, wanted, CorruptMessage(f"{partition.at}: {error}"))
+        return _refusal(ask.partition, CorruptMessage(f"{partition.at}: {error}"))
 
 
 def _result(partition: Partition, fetch: FetchRequest, index: int, records: Buffer) -> FetchPartitionResult:
@@ -159,15 +183,13 @@ def _result(partition: Partition, fetch: FetchRequest, index: int, records: Buff
     )
 
 
-def _refusal(context: HandlerContext, wanted: Wanted, error: PenstockError) -> FetchPartitionResult:
+def _refusal(index: int, error: PenstockError) -> FetchPartitionResult:
     code = error.code
     if code is ErrorCode.CORRUPT_MESSAGE:
         code = ErrorCode.KAFKA_STORAGE_ERROR  # damage on our disk is not the consumer's fault
-    high_watermark = log_start = -1
-    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        partition = _find(context, wanted.topic, wanted.ask.partition)
-        high_watermark, log_start = partition.high_watermark, partition.log.log_start
-    return FetchPartitionResult(wanted.ask.partition, code, high_watermark, -1, log_start)
+    if isinstance(error, OffsetOutOfRange):
+        return FetchPartitionResult(index, code, error.end, -1, error.start)
+    return FetchPartitionResult(index, code, -1)
 
 
 def _allowed_bytes(context: HandlerContext, request: RawRequest) -> int:
@@ -195,8 +217,13 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     session = plan.session
     throttle_ms = _throttle(context, request, sum(len(result.records) for _, result in found.results))
     if throttle_ms > 0:
-        # Kafka's way: nothing now, and a session that takes no notice of this round.
+        # Kafka's way: nothing now, and a session that takes no notice of this round. One that would begin with it
+        # does not: the client takes an empty first answer for none and opens another.
+        if session is not None and not plan.is_incremental:
+            context.fetch_sessions.end(session)
+            session = None
         session_id = session.id if session is not None else 0
+        throttle_ms = max(throttle_ms, request.throttle_ms)
         return encode_fetch_response(request.version, request.correlation_id, throttle_ms, 0, session_id, [])
     topics: dict[str | UUID, list[FetchPartitionResult]] = {}
     gave: list[Wanted] = []
@@ -207,7 +234,10 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
         is_news = has_data or result.error_code != 0
         if session is not None:
             is_news |= wanted.high_watermark != result.high_watermark or wanted.log_start != result.log_start_offset
-            wanted.high_watermark, wanted.log_start = result.high_watermark, result.log_start_offset
+            # After an error, what comes next is news whatever it is.
+            is_well = result.error_code == 0
+            wanted.high_watermark = result.high_watermark if is_well else -1
+            wanted.log_start = result.log_start_offset if is_well else -1
             if has_data:
                 gave.append(wanted)
         if is_news or not plan.is_incremental:
@@ -219,7 +249,8 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
         for topic, results in topics.items()
     ]
     session_id = session.id if session is not None else 0
-    return encode_fetch_response(request.version, request.correlation_id, 0, 0, session_id, answer)
+    throttle_ms = request.throttle_ms
+    return encode_fetch_response(request.version, request.correlation_id, throttle_ms, 0, session_id, answer)
 
 
 def _count(context: HandlerContext, request: RawRequest, wanted: Wanted, result: FetchPartitionResult) -> None:

@@ -17,6 +17,10 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 EVICT_AFTER_S = 120.0
+# All sessions together: anybody may open one that names 50,000 partitions, of topics that need not exist.
+BYTES_MAX = 32 << 20
+PARTITION_BYTES = 450
+NAME_CHARACTER_BYTES = 4
 
 TopicKey = str | UUID
 
@@ -40,6 +44,11 @@ class Wanted:
     def key(self) -> Hashable:
         return (self.topic, self.ask.partition)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes a session needs to remember it."""
+        return PARTITION_BYTES + (NAME_CHARACTER_BYTES * len(self.topic) if isinstance(self.topic, str) else 0)
+
 
 @dataclass(slots=True)
 class FetchSession:
@@ -48,6 +57,7 @@ class FetchSession:
     uses_topic_ids: bool
     last_used: float
     partitions: dict[Hashable, Wanted]
+    size: int
 
 
 @dataclass(slots=True)
@@ -65,6 +75,7 @@ class FetchSessions:
         self._rng = rng
         self._slots_max = slots_max
         self._sessions: dict[int, FetchSession] = {}
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -72,7 +83,9 @@ class FetchSessions:
     def plan(self, request: FetchRequest, uses_topic_ids: bool) -> FetchPlan:
         """Which partitions this request is about, after it has had its effect on its session."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            earlier = self._sessions.get(request.session_id)
+            if earlier is not None:
+                self.end(earlier)
             wanted = _named(request.topics)
             session = None
             if request.session_epoch == INITIAL_EPOCH:
@@ -90,15 +103,7 @@ class FetchSessions:
             raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session keeps to names or to topic ids")
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.last_used = self._clock.monotonic()
-        for wanted in _named(request.topics):
-            known = session.partitions.get(wanted.key)
-            if known is None:
-                session.partitions[wanted.key] = wanted
-            else:
-                known.ask = wanted.ask
-        for topic in request.forgotten_topics:
-            for index in topic.partitions:
-                session.partitions.pop((_topic_key(topic.name, topic.topic_id), index), None)
+        self._update(session, request)
         return FetchPlan(list(session.partitions.values()), session, is_incremental=True)
 
     def served(self, session: FetchSession, wanted: Iterable[Wanted]) -> None:
@@ -107,23 +112,61 @@ class FetchSessions:
             if session.partitions.pop(each.key, None) is not None:
                 session.partitions[each.key] = each
 
+    def end(self, session: FetchSession) -> None:
+        if self._sessions.pop(session.id, None) is not None:
+            self._size -= session.size
+
+    def _update(self, session: FetchSession, request: FetchRequest) -> None:
+        """Take in what a request changes about its session."""
+        for wanted in _named(request.topics):
+            known = session.partitions.get(wanted.key)
+            if known is None:
+                session.partitions[wanted.key] = wanted
+                session.size += wanted.size
+                self._size += wanted.size
+            else:
+                known.ask = wanted.ask
+        for topic in request.forgotten_topics:
+            for index in topic.partitions:
+                gone = session.partitions.pop((_topic_key(topic.name, topic.topic_id), index), None)
+                if gone is not None:
+                    session.size -= gone.size
+                    self._size -= gone.size
+        if self._size > BYTES_MAX and not self._make_room(0, session.last_used):
+            self.end(session)
+            raise SessionRefused(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no room for fetch session {session.id} to grow"
+            )
+
     def _open(self, wanted: list[Wanted], uses_topic_ids: bool) -> FetchSession | None:
         now = self._clock.monotonic()
-        if len(self._sessions) >= self._slots_max and not self._evict_one(now):
+        partitions = {each.key: each for each in wanted}
+        size = sum(each.size for each in partitions.values())
+        if not self._make_room(size, now):
             return None
+        while len(self._sessions) >= self._slots_max:
+            if not self._evict_one(now):
+                return None
         session_id = SESSIONLESS
         while session_id == SESSIONLESS or session_id in self._sessions:
             session_id = self._rng.below(EPOCH_MAX) + 1
-        session = FetchSession(session_id, 1, uses_topic_ids, now, {each.key: each for each in wanted})
+        session = FetchSession(session_id, 1, uses_topic_ids, now, partitions, size)
         self._sessions[session_id] = session
+        self._size += size
         return session
+
+    def _make_room(self, size: int, now: float) -> bool:
+        while size <= BYTES_MAX < self._size + size:
+            if not self._evict_one(now):
+                return False
+        return size <= BYTES_MAX
 
     def _evict_one(self, now: float) -> bool:
         """Make room by ending the session that was idle longest, if it was idle long enough."""
         oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
         if oldest is None or now - oldest.last_used < EVICT_AFTER_S:
             return False
-        del self._sessions[oldest.id]
+        self.end(oldest)
         return True
 
 

@@ -4,7 +4,7 @@ Called by server.dispatch. Answers come from the cluster image; only a topic tha
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from penstock.wire.apis import APIS
 
 Body = Mapping[str, Any]
 
+NAME_NULLABLE_FROM = 12
 UNKNOWN_OPERATIONS = -(2**31)  # "not asked for" in a set of authorised operations
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -53,60 +54,66 @@ def handle_describe_cluster(context: HandlerContext, request: Request) -> Body:
     }
 
 
-async def handle_metadata(context: HandlerContext, request: Request) -> Body:
+def handle_metadata(context: HandlerContext, request: Request) -> Body | Awaitable[Body]:
     body, image = request.body, context.image
     asked = body.topics
     if asked is None or (request.version == 0 and not asked):
-        topics = [_topic(context, topic, request) for topic in image.topics.values()]
-    else:
-        topics = await _asked_topics(context, request)
+        return _metadata(context, request, [_topic(context, topic, request) for topic in image.topics.values()])
+    answers, missing = _asked_topics(context, request)
+    # Versions before 4 have no say in it: their topics are created if the broker allows it at all.
+    if missing and context.config.auto_create_topics_enable and getattr(body, "allow_auto_topic_creation", True):
+        return _create_first(context, request, answers, missing)
+    # Answered at once, so that a client that asks much and reads little is held up by what it has not read.
+    return _metadata(context, request, list(answers.values()))
+
+
+async def _create_first(
+    context: HandlerContext, request: Request, answers: dict[str | UUID, Body], missing: list[str]
+) -> Body:
+    answers.update(await _create(context, missing, request))
+    return _metadata(context, request, list(answers.values()))
+
+
+def _metadata(context: HandlerContext, request: Request, topics: list[Body]) -> Body:
+    wants_operations = getattr(request.body, "include_cluster_authorized_operations", False)
     return {
         "brokers": [
             {"node_id": broker.id, "host": broker.endpoint.host, "port": broker.endpoint.port, "rack": broker.rack}
-            for broker in image.brokers.values()
+            for broker in context.image.brokers.values()
         ],
         "cluster_id": context.cluster_id,
-        "controller_id": image.controller_id,
+        "controller_id": context.image.controller_id,
         "topics": topics,
-        "cluster_authorized_operations": (
-            _CLUSTER_OPERATIONS if getattr(body, "include_cluster_authorized_operations", False) else UNKNOWN_OPERATIONS
-        ),
+        "cluster_authorized_operations": _CLUSTER_OPERATIONS if wants_operations else UNKNOWN_OPERATIONS,
     }
 
 
-async def _asked_topics(context: HandlerContext, request: Request) -> list[Body]:
-    body, image = request.body, context.image
+def _asked_topics(context: HandlerContext, request: Request) -> tuple[dict[str | UUID, Body], list[str]]:
+    """What is known of the topics asked for, each once; and the names of those that are not there."""
+    image = context.image
     answers: dict[str | UUID, Body] = {}
     missing: list[str] = []
-    for asked in body.topics:
+    for asked in request.body.topics:
         topic_id: UUID | None = getattr(asked, "topic_id", None)
         name: str | None = asked.name
+        # A topic named twice is described once: it may have thousands of partitions, and be named thousands of times.
+        if (name if name is not None else topic_id or NO_TOPIC_ID) in answers:
+            continue
         if name is None:
-            topic = image.topics_by_id.get(topic_id) if topic_id else None
-            answers[topic_id or NO_TOPIC_ID] = (
-                _topic(context, topic, request)
-                if topic is not None
-                else {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "topic_id": topic_id, "name": None}
-            )
+            answers[topic_id or NO_TOPIC_ID] = _topic_with_id(context, topic_id or NO_TOPIC_ID, request)
         elif name in image.topics:
             answers[name] = _topic(context, image.topics[name], request)
         else:
-            answers[name] = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": name}
-            missing.append(name)
-    # Versions before 4 have no say in it: their topics are created if the broker allows it at all.
-    if missing and context.config.auto_create_topics_enable and getattr(body, "allow_auto_topic_creation", True):
-        answers.update(await _create(context, missing, request))
-    else:
-        for name in missing:
             answers[name] = _missing(name)
-    return list(answers.values())
+            missing.append(name)
+    return answers, missing
 
 
 async def _create(context: HandlerContext, names: list[str], request: Request) -> dict[str | UUID, Body]:
     config = context.config
     wanted: list[NewTopic] = []
     answers: dict[str | UUID, Body] = {}
-    for name in dict.fromkeys(names):
+    for name in names:
         if name in INTERNAL_TOPICS:
             answers[name] = _missing(name)
             continue
@@ -123,6 +130,14 @@ async def _create(context: HandlerContext, names: list[str], request: Request) -
         else:
             answers[new.name] = {"error_code": ErrorCode.LEADER_NOT_AVAILABLE, "name": new.name}
     return answers
+
+
+def _topic_with_id(context: HandlerContext, topic_id: UUID, request: Request) -> Body:
+    topic = context.image.topics_by_id.get(topic_id)
+    if topic is not None:
+        return _topic(context, topic, request)
+    name = None if request.version >= NAME_NULLABLE_FROM else ""
+    return {"error_code": ErrorCode.UNKNOWN_TOPIC_ID, "topic_id": topic_id, "name": name}
 
 
 def _missing(name: str) -> Body:

@@ -8,9 +8,17 @@ and batches stay in order. Only the answer may come later.
 import asyncio
 from uuid import UUID
 
-from penstock.errors import ErrorCode, InvalidRecord, PenstockError, UnknownTopicId, UnknownTopicOrPartition
-from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply
+from penstock.errors import (
+    ErrorCode,
+    InvalidRecord,
+    InvalidTxnState,
+    PenstockError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
 from penstock.log.intake import admit
+from penstock.records.batch import TRANSACTIONAL_MASK
 from penstock.replication.replicas import HostedTopic
 from penstock.wire.produce import (
     ProducePartition,
@@ -48,7 +56,8 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
                 context.metrics.request_errors.child("Produce", error.code.name).value += 1
             answers.append(result)
         results.append(ProduceTopicResult(name, topic_id, answers))
-    throttle_ms = _throttle(context, request) if context.quotas.produce is not None else 0
+    quotas = context.quotas
+    throttle_ms = 0 if quotas.produce is None and quotas.request is None else _throttle(context, request)
     if acks == 0:
         # No answer is due, so a lost connection is the only way to tell the producer.
         return Hangup("a batch sent with acks=0 was refused") if failed else None
@@ -87,6 +96,9 @@ def _append(
     if sent.records is None:
         raise InvalidRecord("a partition without records")
     batch, header = admit(sent.records, topic.config, now_ms)
+    if header.attributes & TRANSACTIONAL_MASK:
+        # No coordinator would ever end it, and what comes after an open transaction is hidden from committed readers.
+        raise InvalidTxnState("a batch of a transaction that was not begun: transactions are not served")
     appended = partition.append(batch, header, now_ms)
     if not appended.is_duplicate:
         topic.traffic.messages_in.value += header.record_count
@@ -103,13 +115,14 @@ def _refusal(index: int, error: PenstockError) -> ProducePartitionResult:
 
 
 def _throttle(context: HandlerContext, request: RawRequest) -> int:
-    """Count the request's bytes; how long its client has to wait before the next."""
-    assert context.quotas.produce is not None
-    connection = request.connection
-    throttle_ms = context.quotas.produce.record(
-        connection.principal, request.client_id, len(request.view), context.clock.monotonic()
-    )
-    connection.throttle(throttle_ms, "produce", context.metrics)
+    """Count the request's bytes and the time it took; how long its client has to wait before the next."""
+    connection, client_id = request.connection, request.client_id
+    throttle_ms = throttle_by_time(context, connection, client_id, request.started)
+    quota = context.quotas.produce
+    if quota is not None:
+        by_bytes = quota.record(connection.principal, client_id, len(request.view), context.clock.monotonic())
+        connection.throttle(by_bytes, "produce", context.metrics)
+        throttle_ms = max(throttle_ms, by_bytes)
     return throttle_ms
 
 

@@ -1,43 +1,94 @@
 """Small files that say how far something got: recovery points, log starts, leader epochs, the clean-stop mark.
 
 Called by log.directory (one file for all partitions) and log.partition_log (leader epochs).
-The text layout of offset checkpoints and leader epochs is Kafka's, so that its tools and its users can read them.
+The text layout is Kafka's, so that its users can read them. Offset checkpoints have two things more: the topic's id,
+since a topic made again under the same name begins anew, and a checksum, since a flipped digit would move the start
+of a log past its records.
 Each file is replaced whole; a crash leaves the old one or the new one.
 """
 
+import logging
 from bisect import bisect_right
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
 
 from penstock.disk import Disk
-from penstock.model import LeaderEpoch, Offset, TopicPartition
+from penstock.model import NO_TOPIC_ID, LeaderEpoch, Offset, TopicId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_UNSAID = str(NO_TOPIC_ID)
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 
-def write_offsets(disk: Disk, path: Path, offsets: dict[TopicPartition, Offset]) -> None:
-    lines = ["0", str(len(offsets))]
-    lines.extend(f"{at.topic} {at.partition} {offset}" for at, offset in offsets.items())
-    disk.replace_file(path, ("\n".join(lines) + "\n").encode())
+class SavedOffset(NamedTuple):
+    """An offset, and the topic it was true of; NO_TOPIC_ID where the file does not say."""
+
+    offset: Offset
+    topic_id: TopicId
+
+
+def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
+    """Put these offsets in place of what the file holds. Blocks."""
+    _write_lines(disk, path, [f"{at.topic} {at.partition} {offset}" for at, offset in offsets.items()])
 
 
 def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, Offset]:
-    """What the file holds; a missing or damaged file reads as empty, which only makes recovery look further back."""
+    """What the file holds; missing or damaged it reads as empty, which only makes whoever asks look further back."""
+    return {at: saved.offset for at, saved in read_saved_offsets(disk, path).items()}
+
+
+def write_saved_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, SavedOffset]) -> None:
+    """The same with the topics' ids. Blocks."""
+    lines = [f"{at.topic} {at.partition} {saved.offset} {saved.topic_id}" for at, saved in offsets.items()]
+    _write_lines(disk, path, lines)
+
+
+def read_saved_offsets(disk: Disk, path: Path) -> dict[TopicPartition, SavedOffset]:
     if not disk.exists(path):
         return {}
-    offsets: dict[TopicPartition, Offset] = {}
-    lines = disk.read_file(path).decode("utf-8", "replace").splitlines()
-    if len(lines) < 2 or lines[0] != "0":
+    offsets = _parse_offsets(disk.read_file(path))
+    if offsets is None:
+        logger.error("%s is damaged and taken as empty: what it was to save is done anew", path.name)
         return {}
-    for line in lines[2:]:
-        topic, _, rest = line.partition(" ")
-        partition, _, offset = rest.partition(" ")
-        if not (topic and partition.isdigit() and offset.isdigit()):
-            return {}
-        offsets[TopicPartition(topic, int(partition))] = Offset(int(offset))
-    return offsets if lines[1] == str(len(offsets)) else {}
+    return offsets
+
+
+def _write_lines(disk: Disk, path: Path, rows: list[str]) -> None:
+    lines = ["0", str(len(rows)), *rows]
+    if rows:
+        lines.append(_checksum(lines))
+    disk.replace_file(path, ("\n".join(lines) + "\n").encode())
+
+
+def _parse_offsets(content: bytes) -> dict[TopicPartition, SavedOffset] | None:
+    lines = content.decode("ascii", "replace").splitlines()
+    if lines and lines[-1].startswith("crc "):
+        checksum = lines.pop()
+        if checksum != _checksum(lines):
+            return None
+    if len(lines) < 2 or lines[0] != "0":
+        return None
+    offsets: dict[TopicPartition, SavedOffset] = {}
+    try:
+        for line in lines[2:]:
+            fields = line.split(" ")
+            topic, partition, offset, topic_id = fields if len(fields) == 4 else (*fields, _UNSAID)
+            offsets[TopicPartition(topic, int(partition))] = SavedOffset(Offset(int(offset)), UUID(topic_id))
+    except ValueError:
+        return None
+    return offsets if lines[1] == str(len(offsets)) else None
+
+
+def _checksum(lines: list[str]) -> str:
+    return f"crc {crc32c(''.join(f'{line};' for line in lines).encode()):08x}"
 
 
 class EpochStart(NamedTuple):
@@ -64,15 +115,24 @@ class LeaderEpochs:
     def latest(self) -> LeaderEpoch:
         return LeaderEpoch(self._entries[-1].epoch if self._entries else -1)
 
-    def load(self) -> None:
+    def load(self) -> bool:
+        """Take what the file holds; False where there is no file or it is damaged, and the log has to be asked."""
         if not self._disk.exists(self._path):
-            return
+            return False
         lines = self._disk.read_file(self._path).decode("ascii", "replace").splitlines()
+        entries: list[EpochStart] = []
         for line in lines[2:]:
             epoch, _, start = line.partition(" ")
-            if not (epoch.isdigit() and start.isdigit()):
-                break
-            self._entries.append(EpochStart(int(epoch), int(start)))
+            if not (epoch.isdecimal() and start.isdecimal()):
+                return False
+            entry = EpochStart(int(epoch), int(start))
+            if entries and (entry.epoch <= entries[-1].epoch or entry.start <= entries[-1].start):
+                return False
+            entries.append(entry)
+        if lines[:2] != ["0", str(len(entries))]:
+            return False
+        self._entries = entries
+        return True
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> None:
         """From `start` on, batches are written by `epoch`."""

@@ -6,10 +6,11 @@ must know their largest timestamp (Segment.load_max_timestamp).
 
 from collections.abc import Mapping, Sequence
 
-from penstock.log.compaction import CleanJob, ProducerTail, SourceSegment
+from penstock.log.compaction import CleanJob, SourceSegment
 from penstock.log.index import TIME_ENTRY_BYTES
 from penstock.log.offset_map import AbortedTransaction
 from penstock.log.partition_log import PartitionLog
+from penstock.log.producers import ProducerTail
 from penstock.log.segment import Segment
 from penstock.model import Offset
 

@@ -19,6 +19,7 @@ from penstock.disk import Disk, File
 from penstock.errors import CorruptMessage
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.offset_map import AbortedTransaction, OffsetMap, Transactions
+from penstock.log.producers import ProducerTail
 from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX, file_name
 from penstock.log.swap import CLEANED_SUFFIX, remove_cleaned
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
@@ -48,14 +49,6 @@ class SourceSegment:
     next_offset: int
     size: int
     index_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerTail:
-    """The last thing an active producer wrote: the offset of its last record, None if only a marker is left."""
-
-    last_offset: int | None
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,27 +128,24 @@ def group_segments(segments: Sequence[SourceSegment], job: CleanJob) -> list[lis
 
 
 def _build_map(disk: Disk, job: CleanJob) -> OffsetMap:
-    newest = OffsetMap(job.dedupe_buffer_bytes, min(job.dirty_start, job.dirty_end))
+    newest = OffsetMap(job.dedupe_buffer_bytes, job.dirty_start, job.dirty_end)
     transactions = Transactions(job.aborted)
     for segment in job.segments:
         if segment.next_offset <= job.dirty_start:
             continue
         for batch, header in _read_batches(disk, job.directory, segment):
-            if header.base_offset >= job.dirty_end:
+            if newest.is_complete:
                 return newest
-            if header.is_control or transactions.is_aborted(header):
-                # An aborted record must not push out a committed one.
-                newest.end = max(newest.end, header.next_offset)
-                continue
-            body = bytes(unfold(batch, header, job.unpacked_bytes_max))
-            for span in scan_records(body, header):
-                offset = header.base_offset + span.offset_delta
-                if offset < job.dirty_start or span.key_length < 0:
-                    continue
-                if offset >= job.dirty_end or not newest.put(_key(body, span), offset):
-                    return newest
-            newest.end = min(max(newest.end, header.next_offset), job.dirty_end)
-        newest.end = min(max(newest.end, segment.next_offset), job.dirty_end)
+            # An aborted record must not push out a committed one.
+            if not header.is_control and not transactions.is_aborted(header):
+                body = bytes(unfold(batch, header, job.unpacked_bytes_max))
+                for span in scan_records(body, header):
+                    offset = header.base_offset + span.offset_delta
+                    is_known = offset < job.dirty_start or span.key_length < 0
+                    if not is_known and not newest.put(_key(body, span), offset):
+                        return newest
+            newest.advance(header.next_offset)
+        newest.advance(segment.next_offset)
     return newest
 
 

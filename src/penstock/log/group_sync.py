@@ -2,6 +2,7 @@
 
 Called by log.partition_log. At most one sync of a log is under way; what is appended meanwhile joins the next one.
 A sync starts at the end of the loop turn that asked for it, so that all appends of that turn are in it.
+After stop() no sync is ever started again: one that succeeds after one that failed proves nothing (TRAPS L1).
 """
 
 import asyncio
@@ -21,7 +22,7 @@ class SyncWork(NamedTuple):
 
 
 class GroupSync:
-    __slots__ = ("_disk", "_failed", "_prepare", "_running", "_waiters", "durable_offset")
+    __slots__ = ("_disk", "_failed", "_prepare", "_running", "_stopped", "_waiters", "durable_offset")
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class GroupSync:
         self._failed = failed
         self._waiters: deque[tuple[Offset, asyncio.Future[None]]] = deque()
         self._running = False
+        self._stopped: BaseException | None = None
         self.durable_offset = durable_offset
 
     def wait_for(self, offset: Offset) -> asyncio.Future[None]:
@@ -44,6 +46,9 @@ class GroupSync:
         if offset <= self.durable_offset:
             waiter.set_result(None)
             return waiter
+        if self._stopped is not None:
+            _fail(waiter, self._stopped)
+            return waiter
         assert not self._waiters or self._waiters[-1][0] <= offset
         self._waiters.append((offset, waiter))
         if not self._running:
@@ -51,13 +56,13 @@ class GroupSync:
             loop.call_soon(self._start)
         return waiter
 
-    def fail_waiters(self, error: BaseException) -> None:
+    def stop(self, error: BaseException) -> None:
+        """Nothing more will become durable here, for this reason."""
+        self._stopped = error
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(error)
-                # A producer that hung up is not there to hear it; that must not be reported as a lost exception.
-                waiter.exception()
+                _fail(waiter, error)
 
     def _start(self) -> None:
         if not self._waiters:
@@ -71,7 +76,7 @@ class GroupSync:
         error = done.exception() if not done.cancelled() else asyncio.CancelledError()
         if error is not None:
             self._running = False
-            self.fail_waiters(self._failed(error))
+            self.stop(self._failed(error))
             return
         self.durable_offset = max(self.durable_offset, upto)
         waiters = self._waiters
@@ -80,3 +85,9 @@ class GroupSync:
             if not waiter.done():
                 waiter.set_result(None)
         self._start()
+
+
+def _fail(waiter: asyncio.Future[None], error: BaseException) -> None:
+    waiter.set_exception(error)
+    # A producer that hung up is not there to hear it; that must not be reported as a lost exception.
+    waiter.exception()

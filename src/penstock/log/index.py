@@ -1,7 +1,7 @@
 """Where in a segment an offset or a time begins: two sparse indexes, in memory as arrays, on disk in Kafka's layout.
 
-Called by log.segment and log.recovery. An index is a cache: it may be missing, short or stale after a crash, and
-whoever uses an entry checks the batch it finds there (recovery and PartitionLog.read rebuild it on doubt).
+Called by log.segment and log.partition_log. An index is a cache: it may be missing, short, stale or damaged, and
+whoever uses an entry checks that the batch it finds there is the one it was made for (`last_offset_at`).
 Invariants: offsets, positions and timestamps only grow along an index; relative offsets fit 32 bits.
 """
 
@@ -34,6 +34,10 @@ class OffsetIndex:
         slot = bisect_right(self.offsets, relative_offset)
         start = self.positions[slot - 1] if slot else 0
         return start, self.positions[slot] if slot < len(self.positions) else None
+
+    def last_offset_at(self, position: int) -> int:
+        """The relative offset that an entry promises for the batch at its position."""
+        return self.offsets[bisect_left(self.positions, position)]
 
     def truncate(self, size: int) -> None:
         """Forget batches that start at or after `size` bytes."""

@@ -16,21 +16,25 @@ ENTRY_BYTES = 160
 
 
 class OffsetMap:
-    """Key -> newest offset, for a stretch of the log that ends where the memory allowed for it ran out."""
+    """Key -> newest offset, for a stretch of the log that ends at a limit or where the memory allowed ran out."""
 
-    __slots__ = ("_bytes_left", "_newest", "end")
+    __slots__ = ("_bytes_left", "_limit", "_newest", "end")
 
-    def __init__(self, memory_bytes: int, start: int) -> None:
+    def __init__(self, memory_bytes: int, start: int, limit: int) -> None:
         self._newest: dict[bytes, int] = {}
         self._bytes_left = memory_bytes
+        self._limit = limit
         # Everything below is in the map; records from here on are newer than anything it knows.
-        self.end = start
+        self.end = min(start, limit)
 
-    def __len__(self) -> int:
-        return len(self._newest)
+    @property
+    def is_complete(self) -> bool:
+        return self.end == self._limit
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Take note of a record; False if there is no room for it, and then the map ends before it."""
+        """Take note of a record; False if it lies past the limit or there is no room for it: the map ends before it."""
+        if offset >= self._limit:
+            return False
         stored = key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
         if stored not in self._newest:
             # One key always fits, or a log with a large key would never get any further.
@@ -40,6 +44,10 @@ class OffsetMap:
         self._newest[stored] = offset
         self.end = offset + 1
         return True
+
+    def advance(self, offset: int) -> None:
+        """All records below `offset` have been seen, the last of them perhaps without a key."""
+        self.end = min(max(self.end, offset), self._limit)
 
     def is_newest(self, key: bytes, offset: int) -> bool:
         """Whether no later record of this key is known."""

@@ -6,6 +6,7 @@ Invariants:
 - log_start <= next_offset; next_offset falls only in truncate().
 - After a failed write or fsync nothing is appended again until the log has been reopened and recovered (TRAPS L1).
 - Nothing here awaits: append picks the offset and writes in one turn of the loop. Methods that block say so.
+- `segments` is replaced, never cut, so that a read on an I/O thread keeps the list it began with.
 """
 
 import logging
@@ -16,9 +17,11 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
+from crc32c import crc32c
+
 from penstock.config import TopicConfig
 from penstock.disk import Disk
-from penstock.errors import CorruptMessage, OffsetOutOfRange, StorageFailed
+from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, StorageFailed
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.group_sync import GroupSync, SyncWork
 from penstock.log.producers import Producers
@@ -30,6 +33,12 @@ logger = logging.getLogger(__name__)
 
 # base_offset, batch_length, last_offset_delta: all that finding a batch takes.
 _STEP = Struct(">qi11xi")
+
+# An index that leaves much more than this to be walked through is short, and made anew.
+_WALK_BYTES_MAX = 1 << 20
+
+# What a segment gives if none of its batches reaches the offset: the next one does.
+_NOT_HERE = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -65,13 +74,15 @@ class PartitionLog:
         self.next_offset = Offset(max(state.log_start, state.segments[-1].next_offset if state.segments else 0))
         self.producers = state.producers
         self.epochs = state.epochs
-        self.failure: StorageFailed | None = None
+        self.failure: PenstockError | None = None
         # Set by a failed fsync: what lies above is only in the page cache, if anywhere.
         self._readable_end: Offset | None = None
         self._has_directory = state.has_directory
         # Segments with bytes that no fsync has covered yet, oldest first; and whether a file is new.
         self._unsynced: list[Segment] = []
         self._directory_is_stale = False
+        self._is_deleted = False
+        self._damage_is_told = False
         self.sync = GroupSync(disk, state.durable_offset, self._prepare_sync, self._sync_failed)
 
     @property
@@ -106,7 +117,7 @@ class PartitionLog:
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
         if header.producer_id >= 0:
-            self.producers.record(header, base_offset)
+            self.producers.record(header, base_offset, now_ms)
         return Appended(base_offset, self.next_offset)
 
     def roll(self, now_ms: int) -> Segment:
@@ -115,12 +126,13 @@ class PartitionLog:
             self._make_directory()
         segment = Segment(self._disk, self.directory, self.next_offset, now_ms)
         segment.create()
-        if self.segments:
-            complete = self.segments[-1]
-            complete.write_indexes(complete.encode_indexes())
+        complete = self.segments[-1] if self.segments else None
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         self._directory_is_stale = True
+        if complete is not None:
+            # Only now: a checkpoint that is writing the same files on a thread then sees that it was overtaken.
+            complete.write_indexes(complete.encode_indexes())
         return segment
 
     def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
@@ -156,6 +168,8 @@ class PartitionLog:
         disk, directory = self._disk, self.directory
 
         def job() -> None:
+            if self._is_deleted:
+                return  # a new topic of this name may have the directory by now
             # Order matters if power fails between two lines: the epoch explains the batches, the name finds them.
             if epochs is not None:
                 self.epochs.write(epochs)
@@ -172,17 +186,26 @@ class PartitionLog:
     def _sync_failed(self, error: BaseException) -> BaseException:
         # The kernel may have dropped the dirty pages, so what reads would return is not what a restart will find.
         self._readable_end = self.durable_offset
+        if self._is_deleted and self.failure is not None:
+            return self.failure
         return self._fail(f"fsync failed: {error}")
 
     def _write_failed(self, error: OSError) -> StorageFailed:
         failure = self._fail(f"write failed: {error}")
-        self.sync.fail_waiters(failure)
+        self.sync.stop(failure)
         return failure
 
     def _fail(self, what: str) -> StorageFailed:
-        self.failure = StorageFailed(f"{self.at}: {what}; the log takes no more records until the broker is restarted")
-        logger.error("%s", self.failure)
-        return self.failure
+        failure = StorageFailed(f"{self.at}: {what}; the log takes no more records until the broker is restarted")
+        logger.error("%s", failure)
+        self.failure = failure
+        return failure
+
+    def end(self, why: PenstockError) -> None:
+        """The topic is deleted: whoever waits is told, and nothing is written to its files or beside them again."""
+        self._is_deleted = True
+        self.failure = why
+        self.sync.stop(why)
 
     # Reading
 
@@ -200,13 +223,16 @@ class PartitionLog:
                 raise self.failure
         if not self.log_start <= offset <= self.next_offset:
             raise OffsetOutOfRange(offset, self.log_start, self.next_offset)
-        slot = max(bisect_right(self._bases, offset) - 1, 0)
+        segments = self.segments
+        slot = max(min(bisect_right(self._bases, offset), len(segments)) - 1, 0)
+        while slot and segments[slot].base_offset > offset:  # old segments went between the two lines above
+            slot -= 1
         # Compaction may have emptied the rest of a segment: the next batch is then in a later one.
-        while slot < len(self.segments) and offset < end:
-            segment = self.segments[slot]
+        while slot < len(segments) and offset < end:
+            segment = segments[slot]
             if segment.next_offset > offset:
                 found = self._read_segment(segment, offset, size_max, end, at_least_one, cached_only)
-                if found is None or len(found) or segment.next_offset >= end:
+                if found is not _NOT_HERE:
                     return found
             slot += 1
         return memoryview(b"")
@@ -214,61 +240,101 @@ class PartitionLog:
     def _read_segment(
         self, segment: Segment, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
     ) -> memoryview | None:
-        file = segment.file
-        read = file.read_cached if cached_only else file.read
-        start, next_entry = segment.offset_index.window(offset - segment.base_offset)
-        limit = segment.size if end >= segment.next_offset else self._position_below(segment, end, cached_only)
-        if limit is None:
+        if cached_only and not segment.is_loaded:
             return None
+        read = segment.file.read_cached if cached_only else segment.file.read
+        limit = segment.size  # before next_offset, which an append moves first
+        if end < segment.next_offset:
+            below = self._position_below(segment, end, cached_only)
+            if below is None:
+                return None
+            limit = min(limit, below)
+        index, interval = segment.offset_index, self.config.index_interval_bytes
+        start, next_entry = index.window(offset - segment.base_offset)
+        promised = segment.base_offset + index.last_offset_at(start) if start else None
         skipped = (next_entry if next_entry is not None else segment.size) - start
-        wanted = min(limit - start, size_max + min(skipped, self.config.index_interval_bytes + HEADER_BYTES))
+        wanted = min(limit - start, size_max + min(skipped, interval + HEADER_BYTES))
         if wanted <= 0:
-            return memoryview(b"")
+            return _NOT_HERE
         chunk = read(start, wanted)
         if chunk is None:
             return None
         at = 0
+        walked_max = start + _WALK_BYTES_MAX + 4 * interval
         while True:
             if at + HEADER_BYTES > len(chunk):
-                if start + at + HEADER_BYTES > limit:
-                    return memoryview(b"")
                 # The batch we look for begins beyond what was read (or cached): go on from there.
                 start, at = start + at, 0
+                if start >= limit:
+                    return _NOT_HERE
                 chunk = read(start, min(limit - start, max(size_max, HEADER_BYTES)))
-                if chunk is None or (len(chunk) < HEADER_BYTES and cached_only):
+                if chunk is None or (cached_only and len(chunk) < HEADER_BYTES):
                     return None
+                if len(chunk) < HEADER_BYTES:
+                    raise self._damaged(segment, start)
             base_offset, batch_length, last_delta = _STEP.unpack_from(chunk, at)
-            size = batch_length + 12
-            if size < HEADER_BYTES or start + at + size > segment.size or base_offset < segment.base_offset:
-                raise CorruptMessage(f"{self.at}: no record batch at byte {start + at} of {segment.path().name}")
-            if base_offset + last_delta >= offset:
+            size, last_offset = batch_length + 12, base_offset + last_delta
+            if promised is not None and promised != last_offset:
+                segment.distrust_index()
+                return self._read_without_index(segment, offset, size_max, end, at_least_one, cached_only)
+            if not (
+                HEADER_BYTES <= size <= limit - start - at
+                and segment.base_offset <= base_offset <= last_offset < segment.next_offset
+            ):
+                raise self._damaged(segment, start + at)
+            if last_offset >= offset:
                 break
+            promised = None
             at += size
-        if start + at + size > limit:
-            return memoryview(b"")
-        if at + size <= len(chunk):
-            return chunk[at : at + max(size_max, size)] if size <= size_max or at_least_one else chunk[:0]
+            if start + at > walked_max + size:
+                return self._read_without_index(segment, offset, size_max, end, at_least_one, cached_only)
         if size > size_max and not at_least_one:
             return chunk[:0]
+        if at + size <= len(chunk):
+            return chunk[at : at + max(size_max, size)]
         start += at
         chunk = read(start, min(limit - start, max(size_max, size)))
-        if chunk is None or len(chunk) < size:
-            return None if cached_only else memoryview(b"")
+        if chunk is None or (cached_only and len(chunk) < size):
+            return None
+        if len(chunk) < size:
+            raise self._damaged(segment, start)
         return chunk
+
+    def _read_without_index(
+        self, segment: Segment, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
+    ) -> memoryview | None:
+        """The index is wrong or far too short: make it anew, where that may block, and read again."""
+        if cached_only:
+            return None
+        segment.rebuild_indexes(self.config.index_interval_bytes)
+        return self._read_segment(segment, offset, size_max, end, at_least_one, cached_only)
 
     def _position_below(self, segment: Segment, end: Offset, cached_only: bool) -> int | None:
         """Where the first batch that reaches `end` starts; None if finding it would ask the disk."""
-        position, _ = segment.offset_index.window(end - segment.base_offset)
-        read = segment.file.read_cached if cached_only else segment.file.read
+        if not cached_only:
+            return segment.position_of(end)
+        index = segment.offset_index
+        position, _ = index.window(end - segment.base_offset)
+        promised = segment.base_offset + index.last_offset_at(position) if position else None
         while position < segment.size:
-            head = read(position, HEADER_BYTES)
+            head = segment.file.read_cached(position, HEADER_BYTES)
             if head is None or len(head) < HEADER_BYTES:
                 return None
             base_offset, batch_length, last_delta = _STEP.unpack_from(head)
+            if batch_length + 12 < HEADER_BYTES or (promised is not None and promised != base_offset + last_delta):
+                return None  # the other road has the time to find out what is wrong
             if base_offset + last_delta >= end:
                 break
+            promised = None
             position += batch_length + 12
         return position
+
+    def _damaged(self, segment: Segment, position: int) -> CorruptMessage:
+        error = CorruptMessage(f"{self.at}: no record batch at byte {position} of {segment.path().name}")
+        if not self._damage_is_told:
+            self._damage_is_told = True
+            logger.error("%s; `penstock log dump` shows what is left of it", error)
+        return error
 
     # Cutting
 
@@ -276,7 +342,7 @@ class PartitionLog:
         """Records below `offset` are gone for readers; whole segments below it are removed by delete_before."""
         assert self.log_start <= offset <= self.next_offset
         self.log_start = offset
-        self.producers.forget_before(offset)
+        # Producers stay known until they expire: a batch that is deleted may still be sent a second time.
         self.epochs.truncate_start(offset)
 
     def take_segments_before_start(self) -> list[Segment]:
@@ -288,16 +354,16 @@ class PartitionLog:
 
     def take_segments(self, first: int, count: int) -> list[Segment]:
         taken = self.segments[first : first + count]
-        del self.segments[first : first + count]
-        del self._bases[first : first + count]
+        self.segments = self.segments[:first] + self.segments[first + count :]
+        self._bases = [segment.base_offset for segment in self.segments]
         self._unsynced = [segment for segment in self._unsynced if segment not in taken]
         return taken
 
     def replace_segments(self, first: int, count: int, cleaned: list[Segment]) -> list[Segment]:
         """Put compacted segments where `count` old ones were; gives back the old ones."""
         old = self.segments[first : first + count]
-        self.segments[first : first + count] = cleaned
-        self._bases[first : first + count] = [segment.base_offset for segment in cleaned]
+        self.segments = self.segments[:first] + cleaned + self.segments[first + count :]
+        self._bases = [segment.base_offset for segment in self.segments]
         return old
 
     def close(self) -> None:
@@ -310,9 +376,12 @@ TOPIC_ID_FILE = "partition.metadata"
 
 def write_topic_id(disk: Disk, directory: Path, topic_id: TopicId) -> None:
     """Say whose directory this is. Durable with the log's first sync, before anything in it is acknowledged."""
+    said = f"version: 0\ntopic_id: {topic_id}\n".encode()
+    content = said + f"crc: {crc32c(said):08x}\n".encode()
     file = disk.open(directory / TOPIC_ID_FILE, create=True)
     try:
-        file.write_at(0, (f"version: 0\ntopic_id: {topic_id}\n".encode(),))
+        file.truncate(len(content))
+        file.write_at(0, (content,))
     finally:
         file.close()
 
@@ -326,15 +395,11 @@ def sync_topic_id(disk: Disk, directory: Path) -> None:
 
 
 def read_topic_id(disk: Disk, directory: Path) -> TopicId | None:
-    """Whose directory this is; None if a crash left it unsaid, which only happens before the first sync."""
+    """Whose directory this is; None if a crash left it unsaid (before the first sync only) or it is damaged."""
     path = directory / TOPIC_ID_FILE
     if not disk.exists(path):
         return None
-    for line in disk.read_file(path).decode("ascii", "replace").splitlines():
-        name, _, value = line.partition(": ")
-        if name == "topic_id":
-            try:
-                return UUID(value)
-            except ValueError:
-                return None
-    return None
+    said, mark, checksum = disk.read_file(path).rpartition(b"crc: ")
+    if not mark or checksum != f"{crc32c(said):08x}\n".encode():
+        return None
+    return UUID(said.decode().splitlines()[1].removeprefix("topic_id: "))

@@ -21,7 +21,8 @@ from penstock.records.batch import SEQUENCE_MAX, BatchHeader
 BATCHES_KEPT = 5
 SNAPSHOT_VERSION = 1
 
-_SNAPSHOT_HEAD = Struct(">hIi")  # version, crc of what follows, number of producers
+_SNAPSHOT_HEAD = Struct(">hIi")  # version, crc of what follows it, number of producers
+_CRC_COVERS_FROM = 6
 _PRODUCER = Struct(">qhqqB")  # id, epoch, last timestamp, first offset of the open transaction or -1, batches
 _BATCH = Struct(">iiqq")  # first sequence, last sequence, first offset, timestamp
 
@@ -43,6 +44,13 @@ class Producer:
     last_timestamp: int
     open_transaction: int = -1
     batches: deque[KeptBatch] = field(default_factory=_no_batches)
+
+
+class ProducerTail(NamedTuple):
+    """The last thing a producer wrote: the offset of its last record, None if only a marker is left."""
+
+    last_offset: int | None
+    epoch: int
 
 
 class Producers:
@@ -89,15 +97,18 @@ class Producers:
             f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} was expected"
         )
 
-    def record(self, header: BatchHeader, base_offset: Offset) -> None:
-        """Take note of a batch that is in the log. Control batches keep a producer alive but have no sequence."""
+    def record(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
+        """Take note of a batch that is in the log. Control batches keep a producer alive but have no sequence.
+
+        Alive is who writes now, however old the times are that it writes.
+        """
         producer = self._by_id.get(header.producer_id)
         if producer is None:
-            producer = self._by_id[header.producer_id] = Producer(header.producer_epoch, header.max_timestamp)
+            producer = self._by_id[header.producer_id] = Producer(header.producer_epoch, now_ms)
         elif header.producer_epoch != producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
-        producer.last_timestamp = header.max_timestamp
+        producer.last_timestamp = max(now_ms, header.max_timestamp)
         if header.base_sequence >= 0:
             producer.batches.append(
                 KeptBatch(header.base_sequence, header.last_sequence, base_offset, header.max_timestamp)
@@ -114,15 +125,9 @@ class Producers:
             del self._by_id[producer_id]
         return len(silent)
 
-    def forget_before(self, log_start: Offset) -> None:
-        """Drop producers all of whose kept batches lie below the new start of the log."""
-        gone = [
-            producer_id
-            for producer_id, producer in self._by_id.items()
-            if producer.batches and producer.batches[-1].base_offset < log_start and producer.open_transaction < 0
-        ]
-        for producer_id in gone:
-            del self._by_id[producer_id]
+    def tails(self) -> dict[int, ProducerTail]:
+        """The last record of each producer: what compaction must not lose, since recovery rebuilds from it."""
+        return {producer_id: ProducerTail(_last_offset(each), each.epoch) for producer_id, each in self._by_id.items()}
 
     def clear(self) -> None:
         self._by_id.clear()
@@ -141,7 +146,9 @@ class Producers:
             )
             parts.extend(_BATCH.pack(*batch) for batch in producer.batches)
         body = b"".join(parts)
-        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, crc32c(body), len(self._by_id)) + body
+        head = _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, 0, len(self._by_id))
+        checksum = crc32c(body, crc32c(head[_CRC_COVERS_FROM:]))
+        return _SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, checksum, len(self._by_id)) + body
 
     @classmethod
     def decode(cls, content: bytes) -> "Producers | None":
@@ -149,9 +156,9 @@ class Producers:
         if len(content) < _SNAPSHOT_HEAD.size:
             return None
         version, checksum, count = _SNAPSHOT_HEAD.unpack_from(content)
-        body = memoryview(content)[_SNAPSHOT_HEAD.size :]
-        if version != SNAPSHOT_VERSION or crc32c(body) != checksum:
+        if version != SNAPSHOT_VERSION or crc32c(memoryview(content)[_CRC_COVERS_FROM:]) != checksum:
             return None
+        body = memoryview(content)[_SNAPSHOT_HEAD.size :]
         producers = cls()
         at = 0
         for _ in range(count):
@@ -163,3 +170,10 @@ class Producers:
                 at += _BATCH.size
             producers._by_id[producer_id] = producer
         return producers
+
+
+def _last_offset(producer: Producer) -> int | None:
+    if not producer.batches:
+        return None
+    last = producer.batches[-1]
+    return last.base_offset + ((last.last_sequence - last.first_sequence) & SEQUENCE_MAX)

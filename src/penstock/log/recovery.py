@@ -4,28 +4,38 @@ Called by log.directory, on an I/O thread.
 Laws (TRAPS L3, L4, L6):
 - Below the recovery point everything was synced: a break there is damage, and the log refuses to open.
 - Above it a crash may have torn the end: the first batch that is not whole ends the log. What is cut off is kept
-  beside it (`….torn`) if anything in it still looks like a batch, and the cut is logged byte by byte.
-- Indexes and producer snapshots are caches: taken when they fit the log, made anew from it when they do not.
+  beside it (`….torn`) unless it is all zeroes, and the cut is logged byte by byte.
+- Indexes, leader epochs and producer snapshots are caches: taken when they fit the log, made anew from it when not.
+- What recovery has found is on stable storage before anyone relies on it.
 """
 
+import errno
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.disk import Disk
-from penstock.errors import CorruptMessage, StorageFailed
+from penstock.errors import StorageFailed
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.partition_log import TOPIC_ID_FILE, LogState, sync_topic_id
 from penstock.log.producers import Producers
-from penstock.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from penstock.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
+from penstock.log.swap import recover_swaps
 from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
+SNAPSHOTS_KEPT = 2
 TORN_SUFFIX = ".torn"
-SCAN_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,7 @@ class CleanEnd:
     active_base: int
     active_size: int
     next_offset: int
+    first_timestamp: int
     max_timestamp: int
 
 
@@ -51,61 +62,82 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
     """The state of the log in `directory`. Blocks. StorageFailed says why a damaged log stays closed."""
     epochs = LeaderEpochs(disk, directory)
     if not disk.exists(directory):
-        start = known.log_start
-        if known.recovery_point > start:
-            logger.error(
-                "%s: the directory is gone, with records %d to %d", directory.name, start, known.recovery_point - 1
-            )
-            start = known.recovery_point
-        return LogState([], start, start, Producers(), epochs, has_directory=False)
-    epochs.load()
-    segments = _list_segments(disk, directory, now_ms)
+        return LogState([], *_start_of_nothing(directory, known), Producers(), epochs, has_directory=False)
+    has_epochs = epochs.load()
+    recover_swaps(disk, directory)
+    segments = _list_segments(disk, directory, known.log_start, now_ms)
     if not segments:
-        start = Offset(max(known.log_start, known.recovery_point))
-        return LogState([], start, start, Producers(), epochs, has_directory=True)
+        return LogState([], *_start_of_nothing(directory, known), Producers(), epochs, has_directory=True)
     log_start = Offset(max(known.log_start, segments[0].base_offset))
-    if _take_clean_end(segments, known.clean_end):
+    if has_epochs and _take_clean_end(segments, known.clean_end):
         next_offset = segments[-1].next_offset
         producers = _load_snapshot(disk, directory, next_offset)
         if producers is not None:
             return LogState(segments, log_start, next_offset, producers, epochs, has_directory=True)
-    producers = _recover_tail(disk, directory, segments, known.recovery_point, epochs, index_interval_bytes)
-    # So do the names: a killed process may have left new files that no sync of the directory has covered.
-    if disk.exists(directory / TOPIC_ID_FILE):
-        sync_topic_id(disk, directory)
-    disk.sync_directory(directory)
-    disk.sync_directory(directory.parent)
-    next_offset = segments[-1].next_offset if segments else known.recovery_point
-    epochs.truncate_end(next_offset)
-    log_start = min(log_start, next_offset)
+    point = known.recovery_point
+    snapshot_offset, producers = _newest_snapshot(disk, directory, point)
+    # Batches between the snapshot and the recovery point are sound; only their headers are needed.
+    scan_from = Offset(min(point, snapshot_offset)) if has_epochs else Offset(0)
+    scan = _Scan(point, scan_from, snapshot_offset, producers, epochs, index_interval_bytes)
+    _recover_tail(disk, directory, segments, scan)
+    next_offset = segments[-1].next_offset
+    _make_durable(disk, directory, next_offset, epochs)
+    if snapshot_offset != next_offset:
+        write_snapshot(disk, directory, next_offset, producers.encode())
+    if known.log_start > next_offset:
+        # Records that were deleted before they were durable: their offsets are not given out a second time.
+        logger.warning("%s: ended at %d, below its start %d; starts there", directory.name, next_offset, log_start)
+        _remove(segments)
+        return LogState([], log_start, log_start, producers, epochs, has_directory=True)
     return LogState(segments, log_start, next_offset, producers, epochs, has_directory=True)
 
 
 def write_snapshot(disk: Disk, directory: Path, offset: Offset, content: bytes) -> None:
-    """Keep the producers' state as of `offset`; older snapshots go. Blocks."""
-    name = f"{offset:020d}{SNAPSHOT_SUFFIX}"
-    disk.replace_file(directory / name, content)
-    for other in disk.list_names(directory):
-        if other.endswith(SNAPSHOT_SUFFIX) and other != name:
-            disk.remove(directory / other)
+    """Keep the producers' state as of `offset`, and the one before, which the recovery point may still need. Blocks."""
+    disk.replace_file(directory / f"{offset:020d}{SNAPSHOT_SUFFIX}", content)
+    for name in _snapshots(disk, directory)[SNAPSHOTS_KEPT:]:
+        disk.remove(directory / name)
 
 
-def _list_segments(disk: Disk, directory: Path, now_ms: int) -> list[Segment]:
-    names = disk.list_names(directory)
+def _snapshots(disk: Disk, directory: Path) -> list[str]:
+    """Newest first."""
+    return sorted((name for name in disk.list_names(directory) if name.endswith(SNAPSHOT_SUFFIX)), reverse=True)
+
+
+def _start_of_nothing(directory: Path, known: KnownPoints) -> tuple[Offset, Offset]:
+    """Where a log without segments starts and is durable: after the last offset that is known to have been used."""
+    start = known.log_start
+    if known.recovery_point > start:
+        logger.error("%s: records %d to %d are gone, with their files", directory.name, start, known.recovery_point - 1)
+        start = known.recovery_point
+    return start, start
+
+
+def _list_segments(disk: Disk, directory: Path, log_start: Offset, now_ms: int) -> list[Segment]:
     bases: list[int] = []
-    for name in names:
+    for name in disk.list_names(directory):
         stem, dot, rest = name.partition(".")
         if name.endswith((DELETED_SUFFIX, ".tmp")):
             disk.remove(directory / name)
-        elif stem.isdigit() and dot + rest == LOG_SUFFIX:
+        elif stem.isdecimal() and dot + rest == LOG_SUFFIX:
             bases.append(int(stem))
     bases.sort()
     segments = [Segment(disk, directory, Offset(base), now_ms) for base in bases]
     for segment, following in zip(segments, bases[1:], strict=False):
-        segment.size = segment.file.size()
         segment.next_offset = Offset(following)
+    # Deleted before the crash, which brought some of them back: between them may be holes.
+    below = sum(segment.next_offset <= log_start for segment in segments[:-1])
+    _remove(segments[:below])
+    for segment in segments[below:-1]:
+        segment.size = segment.file.size()
         segment.close()
-    return segments
+    return segments[below:]
+
+
+def _remove(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.mark_deleted()
+        segment.remove_deleted()
 
 
 def _take_clean_end(segments: list[Segment], end: CleanEnd | None) -> bool:
@@ -113,58 +145,21 @@ def _take_clean_end(segments: list[Segment], end: CleanEnd | None) -> bool:
     if end is None or end.active_base != active.base_offset or active.file.size() != end.active_size:
         return False
     active.size, active.next_offset = end.active_size, Offset(end.next_offset)
-    active.max_timestamp = end.max_timestamp
+    active.first_timestamp, active.max_timestamp = end.first_timestamp, end.max_timestamp
     active.close()
     return True
 
 
 def _load_snapshot(disk: Disk, directory: Path, offset: Offset) -> Producers | None:
-    """The producers as of exactly `offset`; a log without snapshots has had no producers."""
-    snapshots = [name for name in disk.list_names(directory) if name.endswith(SNAPSHOT_SUFFIX)]
-    wanted = f"{offset:020d}{SNAPSHOT_SUFFIX}"
-    if wanted in snapshots:
-        return Producers.decode(disk.read_file(directory / wanted))
-    return None if snapshots else Producers()
-
-
-def _recover_tail(
-    disk: Disk, directory: Path, segments: list[Segment], point: Offset, epochs: LeaderEpochs, interval: int
-) -> Producers:
-    """Check every batch from the recovery point on, cut at the first that is not whole; gives the producers."""
-    snapshot_offset, producers = _newest_snapshot(disk, directory, point)
-    # Batches between the snapshot and the recovery point are sound; only their headers are needed.
-    scan_from = Offset(min(point, snapshot_offset))
-    for slot, segment in enumerate(segments):
-        is_last = slot == len(segments) - 1
-        if not is_last and segment.next_offset <= scan_from:
-            continue
-        expected_end = None if is_last else segment.next_offset
-        whole = _scan_segment(segment, scan_from, point, producers, snapshot_offset, epochs, interval)
-        # What a killed process left in the page cache becomes durable before anyone relies on it.
-        segment.file.sync()
-        if is_last and segment.next_offset < point:
-            raise StorageFailed(
-                f"{directory.name}: the log ends at offset {segment.next_offset}, below the recovery point {point}: "
-                "records that were safe are missing, the log stays offline"
-            )
-        if not whole or (expected_end is not None and segment.next_offset != expected_end and _is_gap(segment, point)):
-            _drop_rest(disk, segments, slot + 1)
-            break
-        if expected_end is not None:
-            segment.next_offset = expected_end
-    return producers
-
-
-def _is_gap(segment: Segment, point: Offset) -> bool:
-    # A compacted segment may end early; only above the recovery point, where nothing is compacted, is a gap a loss.
-    return segment.next_offset >= point
+    """The producers as of exactly `offset`; without them a batch that is sent again would be written again."""
+    path = directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
+    return Producers.decode(disk.read_file(path)) if disk.exists(path) else None
 
 
 def _newest_snapshot(disk: Disk, directory: Path, point: Offset) -> tuple[Offset, Producers]:
-    names = sorted((name for name in disk.list_names(directory) if name.endswith(SNAPSHOT_SUFFIX)), reverse=True)
-    for name in names:
+    for name in _snapshots(disk, directory):
         stem = name.removesuffix(SNAPSHOT_SUFFIX)
-        if stem.isdigit() and int(stem) <= point:
+        if stem.isdecimal() and int(stem) <= point:
             producers = Producers.decode(disk.read_file(directory / name))
             if producers is not None:
                 return Offset(int(stem)), producers
@@ -172,62 +167,65 @@ def _newest_snapshot(disk: Disk, directory: Path, point: Offset) -> tuple[Offset
     return Offset(0), Producers()
 
 
-def _scan_segment(
-    segment: Segment,
-    scan_from: Offset,
-    point: Offset,
-    producers: Producers,
-    snapshot_offset: Offset,
-    epochs: LeaderEpochs,
-    interval: int,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one recovery knows, and what it fills in."""
+
+    point: Offset
+    scan_from: Offset
+    snapshot_offset: Offset
+    producers: Producers
+    epochs: LeaderEpochs
+    index_interval_bytes: int
+
+
+def _recover_tail(disk: Disk, directory: Path, segments: list[Segment], scan: _Scan) -> None:
+    """Check every batch from the recovery point on, cut at the first that is not whole."""
+    for slot, segment in enumerate(segments):
+        following = segment.next_offset if slot < len(segments) - 1 else None
+        if following is not None and following <= scan.scan_from:
+            continue
+        is_whole = _scan_segment(disk, segment, following, scan)
+        # What a killed process left in the page cache becomes durable before anyone relies on it.
+        segment.file.sync()
+        # Compaction keeps the last batch of a segment: one that ends before the next begins has lost its end.
+        is_short = following is not None and segment.next_offset != following
+        if (is_short or following is None) and segment.next_offset < scan.point:
+            raise StorageFailed(
+                f"{directory.name}: {segment.path().name} ends at offset {segment.next_offset}, below the recovery "
+                f"point {scan.point}: records that were safe are missing, the log stays offline"
+            )
+        if not is_whole or is_short:
+            _drop_rest(disk, segments, slot + 1)
+            break
+
+
+def _scan_segment(disk: Disk, segment: Segment, following: Offset | None, scan: _Scan) -> bool:
     """Walk the batches of one segment; False if it had to be cut."""
-    file_size = segment.file.size()
-    segment.size = file_size
-    position = _start_position(segment, scan_from)
-    segment.size = position
-    segment.offset_index.truncate(position)
-    if position == 0:
-        segment.next_offset = segment.base_offset
+    file_size = segment.size = segment.file.size()
+    position = segment.start_near(scan.scan_from) if scan.scan_from > segment.base_offset else 0
+    next_offset = segment.header_at(position).base_offset if position else segment.base_offset
+    segment.restart_at(position, Offset(next_offset))
+    last_epoch = -1
     while position < file_size:
         header, why = _batch_at(segment, position, file_size)
-        if header is not None and header.base_offset < max(segment.next_offset, segment.base_offset):
-            header, why = None, f"offset {header.base_offset} after {segment.next_offset - 1}"
-        if header is None:
-            if segment.next_offset < point:
+        if header is not None:
+            why = _misfit(segment, header, position, file_size, following, last_epoch)
+        if header is None or why:
+            if segment.next_offset < scan.point:
                 raise StorageFailed(
                     f"{segment.directory.name}: {segment.path().name} is damaged at byte {position} ({why}), below the "
-                    f"recovery point {point}: the log stays offline; `penstock log dump` shows what is left of it"
+                    f"recovery point {scan.point}: the log stays offline; `penstock log dump` shows what is left of it"
                 )
-            _cut(segment, position, file_size, why)
+            _cut(disk, segment, position, file_size, why)
             return False
-        segment.note(header, Offset(header.base_offset), position, interval)
-        if header.leader_epoch > epochs.latest:
-            epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
-        if header.producer_id >= 0 and header.base_offset >= snapshot_offset:
-            producers.record(header, Offset(header.base_offset))
+        base_offset, last_epoch = Offset(header.base_offset), header.leader_epoch
+        segment.note(header, base_offset, position, scan.index_interval_bytes)
+        scan.epochs.assign(LeaderEpoch(header.leader_epoch), base_offset)
+        if header.producer_id >= 0 and base_offset >= scan.snapshot_offset:
+            scan.producers.record(header, base_offset, segment.created_ms)
         position += header.size
     return True
-
-
-def _start_position(segment: Segment, scan_from: Offset) -> int:
-    """The position of the first batch to look at: from the index if its entry leads to that very batch, else 0."""
-    if scan_from <= segment.base_offset:
-        return 0
-    position, _ = segment.offset_index.window(scan_from - segment.base_offset)
-    if position == 0:
-        return 0
-    try:
-        header = segment.header_at(position)
-    except CorruptMessage:
-        header = None
-    slot = segment.offset_index.positions.index(position)
-    if header is None or header.last_offset != segment.base_offset + segment.offset_index.offsets[slot]:
-        logger.warning("%s: its index is not of this file and is made anew", segment.path().name)
-        segment.offset_index.truncate(0)
-        return 0
-    segment.next_offset = Offset(header.base_offset)
-    return position
 
 
 def _batch_at(segment: Segment, position: int, file_size: int) -> tuple[BatchHeader | None, str]:
@@ -243,14 +241,45 @@ def _batch_at(segment: Segment, position: int, file_size: int) -> tuple[BatchHea
     return header, ""
 
 
-def _cut(segment: Segment, position: int, file_size: int, why: str) -> None:
+def _misfit(
+    segment: Segment, header: BatchHeader, position: int, file_size: int, following: Offset | None, last_epoch: int
+) -> str:
+    """Why a batch cannot stand here, by its offset and epoch, which its CRC does not cover; "" if it can."""
+    base_offset, expected = header.base_offset, segment.next_offset
+    end = segment.base_offset + RELATIVE_OFFSET_MAX + 1 if following is None else following
+    if not expected <= base_offset <= header.last_offset < end:
+        return f"offsets {base_offset} to {header.last_offset} do not follow offset {expected - 1}"
+    if header.leader_epoch < max(last_epoch, 0):
+        return f"leader epoch {header.leader_epoch} after {last_epoch}"
+    if base_offset == expected and (header.leader_epoch == last_epoch or last_epoch < 0):
+        return ""
+    # Rare and right (compaction, a new leader), or a flipped bit: then the next batch goes back behind this one.
+    after = position + header.size
+    if after + HEADER_BYTES <= file_size:
+        next_header, _ = _batch_at(segment, after, file_size)
+        if next_header is not None and next_header.base_offset <= header.last_offset:
+            return f"offset {base_offset} before offset {next_header.base_offset}"
+        if next_header is not None and next_header.leader_epoch < header.leader_epoch:
+            return f"leader epoch {header.leader_epoch} before {next_header.leader_epoch}"
+    return ""
+
+
+def _cut(disk: Disk, segment: Segment, position: int, file_size: int, why: str) -> None:
     """End the segment at `position`, keeping the bytes behind it if there may be anything in them."""
     rest = segment.file.read(position, file_size - position)
     kept = ""
     if any(rest):
         path = segment.path().with_name(f"{segment.path().name}.{position}{TORN_SUFFIX}")
-        path.write_bytes(rest)
-        kept = f"; they are kept in {path.name}"
+        try:
+            disk.replace_file(path, bytes(rest))
+            kept = f"; they are kept in {path.name}"
+        except OSError as error:
+            # A full disk is what tears a batch: that one, never acknowledged, must not keep the log from opening.
+            is_torn_batch = len(rest) < HEADER_BYTES or (rest[16] == MAGIC and read_header(rest).size > len(rest))
+            if error.errno != errno.ENOSPC or not is_torn_batch:
+                raise
+            disk.remove(path.with_name(path.name + ".tmp"))
+            kept = "; the disk is too full to keep them"
     logger.warning(
         "%s: %s torn at byte %d (%s): the log ends at offset %d, %d bytes cut off%s",
         segment.directory.name,
@@ -274,3 +303,15 @@ def _drop_rest(disk: Disk, segments: list[Segment], first: int) -> None:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             disk.remove(segment.path(suffix))
     del segments[first:]
+
+
+def _make_durable(disk: Disk, directory: Path, next_offset: Offset, epochs: LeaderEpochs) -> None:
+    """The names too: a killed process may have left new files that no sync of the directory has covered."""
+    epochs.truncate_end(next_offset)
+    changed = epochs.pending()
+    if changed is not None:
+        epochs.write(changed)
+    if disk.exists(directory / TOPIC_ID_FILE):
+        sync_topic_id(disk, directory)
+    disk.sync_directory(directory)
+    disk.sync_directory(directory.parent)

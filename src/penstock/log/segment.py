@@ -4,8 +4,11 @@ Called by log.partition_log and log.recovery. Knows where bytes are; what they m
 Invariants:
 - `size` counts whole batches only; bytes past it (after a failed write) are not part of the log.
 - The file is opened when first needed, so that a broker with many idle partitions starts at once.
+- `next_offset` grows before `size`: an I/O thread that reads `size` first never sees a batch it knows no offset of.
+- An index entry is believed only if it leads to the very batch it was made for; else the index is made anew.
 """
 
+import logging
 from pathlib import Path
 
 from penstock.disk import Disk, File
@@ -13,6 +16,8 @@ from penstock.errors import CorruptMessage
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.model import Offset
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
+
+logger = logging.getLogger(__name__)
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -65,23 +70,37 @@ class Segment:
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path())
-        return self._file
+        file = self._file
+        if file is None:
+            file = self._disk.open(self.path())
+            if self._file is not None:  # the loop and an I/O thread opened it in the same moment
+                file.close()
+                return self._file
+            self._file = file
+        return file
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether file and index are open, so that a read need not wait for the disk to find them."""
+        return self._file is not None and self._offset_index is not None
 
     @property
     def offset_index(self) -> OffsetIndex:
-        if self._offset_index is None:
-            self._offset_index = OffsetIndex.decode(self._read_if_there(INDEX_SUFFIX))
-            self._offset_index.truncate(self.size)
-        return self._offset_index
+        index = self._offset_index
+        if index is None:
+            index = OffsetIndex.decode(self._read_if_there(INDEX_SUFFIX))
+            index.truncate(self.size)
+            self._offset_index = index
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self._time_index = TimeIndex.decode(self._read_if_there(TIME_INDEX_SUFFIX))
-            self._time_index.truncate(self.next_offset - self.base_offset)
-        return self._time_index
+        index = self._time_index
+        if index is None:
+            index = TimeIndex.decode(self._read_if_there(TIME_INDEX_SUFFIX))
+            index.truncate(self.next_offset - self.base_offset)
+            self._time_index = index
+        return index
 
     def create(self) -> None:
         """Make the file. It is not there after a power failure until its directory has been synced."""
@@ -108,8 +127,8 @@ class Segment:
             self.offset_index.append(last_offset - self.base_offset, position)
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
             self._unindexed_bytes = 0
-        self.size = position + size
         self.next_offset = Offset(last_offset + 1)
+        self.size = position + size
 
     def header_at(self, position: int) -> BatchHeader:
         """The header of the batch that must start here. Blocks; for recovery, time look-ups and tools."""
@@ -121,15 +140,47 @@ class Segment:
             raise CorruptMessage(f"{self.path().name}: no record batch at byte {position}")
         return header
 
+    def start_near(self, offset: Offset) -> int:
+        """Where to begin looking for `offset`: at the entry before it, or at 0 if that leads nowhere. May block."""
+        index = self.offset_index
+        position, _ = index.window(offset - self.base_offset)
+        if position == 0:
+            return 0
+        try:
+            found = self.header_at(position).last_offset - self.base_offset
+        except CorruptMessage:
+            found = -1
+        if found != index.last_offset_at(position):
+            self.distrust_index()
+            return 0
+        return position
+
+    def distrust_index(self) -> None:
+        """An entry did not lead to its batch, so none is believed: reads begin at 0 until rebuild_indexes()."""
+        logger.warning("%s/%s: its index is not of this file", self.directory.name, self.path().name)
+        self._offset_index = OffsetIndex()
+
     def position_of(self, offset: Offset) -> int:
         """Where the first batch that ends at or after `offset` starts; `size` if there is none. May block."""
-        position, _ = self.offset_index.window(offset - self.base_offset)
+        position = self.start_near(offset)
         while position < self.size:
             header = self.header_at(position)
             if header.last_offset >= offset:
                 break
             position += header.size
         return position
+
+    def rebuild_indexes(self, index_interval_bytes: int) -> None:
+        """Make both indexes anew from the batches' headers. Blocks; on an I/O thread, also while others read."""
+        copy = Segment(self._disk, self.directory, self.base_offset, self.created_ms)
+        copy._offset_index, copy._time_index = OffsetIndex(), TimeIndex()
+        end, position = self.size, 0
+        while position < end:
+            header = self.header_at(position)
+            copy.note(header, Offset(header.base_offset), position, index_interval_bytes)
+            position += header.size
+        copy.encode_indexes()
+        self._offset_index, self._time_index = copy._offset_index, copy._time_index
 
     def encode_indexes(self) -> tuple[bytes, bytes]:
         """What the index files should hold now; taken on the loop, written by write_indexes on a thread."""
@@ -148,33 +199,45 @@ class Segment:
                 file.close()
 
     def load_max_timestamp(self) -> None:
-        """Learn the largest timestamp of a closed segment from its time index. May block."""
-        if self.max_timestamp == NO_TIMESTAMP and self.time_index.timestamps:
-            self.max_timestamp = self.time_index.timestamps[-1]
-            self.max_timestamp_offset = self.base_offset + self.time_index.offsets[-1]
+        """Learn the largest timestamp of a segment that an earlier run wrote. Blocks, for a few headers as a rule."""
+        if self.max_timestamp != NO_TIMESTAMP or not self.size:
+            return
+        newest, newest_offset, position = NO_TIMESTAMP, int(self.base_offset), 0
+        if self.time_index.timestamps:
+            indexed, offset = self.time_index.timestamps[-1], self.base_offset + self.time_index.offsets[-1]
+            at = self.position_of(Offset(offset))
+            header = self.header_at(at) if at < self.size else None
+            if header is not None and (header.last_offset, header.max_timestamp) == (offset, indexed):
+                newest, newest_offset, position = indexed, offset, at
+        # The index is sparse, and after a power failure it may be older than its segment.
+        while position < self.size:
+            header = self.header_at(position)
+            if header.max_timestamp > newest:
+                newest, newest_offset = header.max_timestamp, header.last_offset
+            position += header.size
+        self.max_timestamp_offset, self.max_timestamp = newest_offset, newest
 
     def drop_index_cache(self) -> None:
         """Give memory back; only for closed segments, whose index files are whole."""
         self._offset_index = self._time_index = None
+
+    def restart_at(self, position: int, next_offset: Offset) -> None:
+        """Take the segment as ending at this batch boundary; what lies behind is written or noted anew. May block."""
+        self.size, self.next_offset = position, next_offset
+        self.offset_index.truncate(position)
+        self.time_index.truncate(next_offset - self.base_offset)
+        self.max_timestamp, self.first_timestamp = NO_TIMESTAMP, NO_TIMESTAMP
+        self._unindexed_bytes = 0
+        if position:
+            self.first_timestamp = self.header_at(0).max_timestamp
+            self.load_max_timestamp()
 
     def truncate(self, position: int, next_offset: Offset) -> None:
         """Cut at a batch boundary. Blocks (fsync): a cut that a crash undoes would bring the old bytes back."""
         assert position <= self.size
         self.file.truncate(position)
         self.file.sync()
-        self.offset_index.truncate(position)
-        self.time_index.truncate(next_offset - self.base_offset)
-        self.size = position
-        self.next_offset = next_offset
-        self.max_timestamp = NO_TIMESTAMP
-        self.load_max_timestamp()
-        # The time index is sparse: batches after its last entry may be newer than it knows.
-        at = self.position_of(Offset(self.max_timestamp_offset))
-        while at < position:
-            header = self.header_at(at)
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
-            at += header.size
+        self.restart_at(position, next_offset)
 
     def mark_deleted(self) -> None:
         """Rename the files so that no restart takes them for part of the log; open reads go on."""

@@ -30,7 +30,7 @@ INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 def swap_in(disk: Disk, directory: Path, base_offset: int, replaced: Sequence[int]) -> None:
     """Put the cleaned segment in place of those that start at `replaced`, the first of which is its own base.
 
-    Old segments become `….deleted`, except the first, whose name the new one takes. Blocks (four directory syncs);
+    Old segments become `….deleted`, except the first, whose name the new one takes. Blocks (three directory syncs);
     whoever still reads an old segment must have its file and indexes open before.
     """
     assert replaced[0] == base_offset
@@ -38,7 +38,6 @@ def swap_in(disk: Disk, directory: Path, base_offset: int, replaced: Sequence[in
     disk.sync_directory(directory)
     for old in replaced[1:]:
         _rename(disk, directory, old, (LOG_SUFFIX, *INDEX_SUFFIXES), "", DELETED_SUFFIX)
-    disk.sync_directory(directory)
     _put_in_place(disk, directory, base_offset)
 
 
@@ -70,13 +69,13 @@ def _finish_swap(disk: Disk, directory: Path, base_offset: int, names: set[str])
         stem, dot, rest = name.partition(".")
         if stem.isdigit() and base_offset < int(stem) < end and dot + rest in (LOG_SUFFIX, *INDEX_SUFFIXES):
             disk.remove(directory / name)
-    disk.sync_directory(directory)
     # If power failed amid the first renames, an index may have kept its first name.
     _rename(disk, directory, base_offset, INDEX_SUFFIXES, CLEANED_SUFFIX, SWAP_SUFFIX)
     _put_in_place(disk, directory, base_offset)
 
 
 def _put_in_place(disk: Disk, directory: Path, base_offset: int) -> None:
+    """The last step: until it is done, `….log.swap` is there to say that old segments and indexes are dead."""
     _rename(disk, directory, base_offset, INDEX_SUFFIXES, SWAP_SUFFIX, "")
     disk.sync_directory(directory)
     _rename(disk, directory, base_offset, (LOG_SUFFIX,), SWAP_SUFFIX, "")

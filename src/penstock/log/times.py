@@ -6,6 +6,7 @@ Laws (TRAPS L8):
 - Indexes only say where to begin and which segments to pass over; an offset is told only after its batch was read.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,6 +26,13 @@ class Found(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+class Hint(NamedTuple):
+    """An entry of a time index: the batch that ends at `offset` is the first to reach `timestamp`."""
+
+    timestamp: int
+    offset: Offset
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentView:
     """A segment as it was when the loop looked."""
@@ -32,9 +40,10 @@ class SegmentView:
     segment: Segment
     size: int
     next_offset: Offset
-    # The active segment's indexes grow under the loop's hands, so they are asked there; None: ask on the thread.
-    newest: int | None = None
-    start: int | None = None
+    # The loop writes to the active segment and its time index, so it has asked them itself.
+    is_active: bool = False
+    newest: int = NO_TIMESTAMP
+    hint: Hint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +59,17 @@ def look(log: PartitionLog, end: Offset, timestamp: int = NO_TIMESTAMP) -> LogVi
     views = [SegmentView(segment, segment.size, segment.next_offset) for segment in log.segments]
     if views:
         active = log.segments[-1]
-        start = _start(active, timestamp, log.log_start)
-        views[-1] = SegmentView(active, active.size, active.next_offset, _newest(active), start)
+        hint = _hint(active, timestamp)
+        views[-1] = SegmentView(active, active.size, active.next_offset, True, active.max_timestamp, hint)
     return LogView(tuple(views), log.log_start, end, log.config.max_message_bytes * UNPACKED_RATIO_MAX)
 
 
 def first_at(view: LogView, timestamp: int) -> Found | None:
     """The first record of at least `timestamp`; None if there is none. `view` was taken for this timestamp. Blocks."""
     for part in _visible(view):
-        newest = _newest_of(part)
-        if newest != NO_TIMESTAMP and newest < timestamp:
+        if _newest_of(part) < timestamp:
             continue
-        start = part.start if part.start is not None else _start(part.segment, timestamp, view.log_start)
-        for position, header in _headers(view, part, start):
+        for position, header in _headers(view, part, _start(part, timestamp, view.log_start)):
             if header.max_timestamp >= timestamp:
                 for found in _records(view, part.segment, position, header):
                     if found.timestamp >= timestamp:
@@ -76,7 +83,7 @@ def newest_timestamp(view: LogView) -> int | None:
     for part in _visible(view):
         known = _newest_of(part)
         is_whole = part.segment.base_offset >= view.log_start and part.next_offset <= view.end
-        if known != NO_TIMESTAMP and (is_whole or known <= newest):
+        if is_whole or known <= newest:
             newest = max(newest, known)
         else:
             newest = max(newest, _newest_by_reading(view, part))
@@ -90,24 +97,32 @@ def _visible(view: LogView) -> Iterator[SegmentView]:
 
 
 def _newest_of(part: SegmentView) -> int:
-    """The segment's largest timestamp as far as it is known without reading it."""
-    if part.newest is not None:
+    """The segment's largest timestamp by its batches' headers."""
+    if part.is_active:
         return part.newest
     part.segment.load_max_timestamp()
-    return _newest(part.segment)
+    return part.segment.max_timestamp
 
 
-def _newest(segment: Segment) -> int:
-    # After a crash `max_timestamp` counts only the batches that recovery walked; the index remembers those before.
-    indexed = segment.time_index.timestamps
-    return max(segment.max_timestamp, indexed[-1]) if indexed else segment.max_timestamp
+def _hint(segment: Segment, timestamp: int) -> Hint | None:
+    """The last entry before the timestamp: no batch up to it has a record of that time."""
+    index = segment.time_index
+    slot = bisect_left(index.timestamps, timestamp) - 1
+    return Hint(index.timestamps[slot], Offset(segment.base_offset + index.offsets[slot])) if slot >= 0 else None
 
 
-def _start(segment: Segment, timestamp: int, log_start: Offset) -> int:
+def _start(part: SegmentView, timestamp: int, log_start: Offset) -> int:
     """A position at or before the first batch that may hold the timestamp at or after the log start."""
-    relative = max(segment.time_index.offset_before(timestamp), log_start - segment.base_offset, 0)
-    position, _ = segment.offset_index.window(relative)
-    return position
+    segment = part.segment
+    start = segment.start_near(Offset(max(log_start, segment.base_offset)))
+    hint = part.hint if part.is_active else _hint(segment, timestamp)
+    if hint is None:
+        return start
+    position = segment.position_of(hint.offset)
+    header = segment.header_at(position) if position < part.size else None
+    # An index is a cache and may be of another file: believed only if it leads to the batch it was made for.
+    is_right = header is not None and (header.max_timestamp, header.last_offset) == hint
+    return max(start, position) if is_right else start
 
 
 def _headers(view: LogView, part: SegmentView, position: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -123,8 +138,8 @@ def _headers(view: LogView, part: SegmentView, position: int) -> Iterator[tuple[
 
 def _newest_by_reading(view: LogView, part: SegmentView) -> int:
     newest = NO_TIMESTAMP
-    position, _ = part.segment.offset_index.window(max(0, view.log_start - part.segment.base_offset))
-    for at, header in _headers(view, part, position):
+    start = part.segment.start_near(Offset(max(view.log_start, part.segment.base_offset)))
+    for at, header in _headers(view, part, start):
         if header.max_timestamp <= newest or not header.record_count:
             continue
         if header.base_offset >= view.log_start and header.last_offset < view.end:

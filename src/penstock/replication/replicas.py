@@ -3,12 +3,13 @@
 Called by handlers on every walk, by broker when the cluster image changes.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.config import TopicConfig
-from penstock.errors import StorageFailed, UnknownTopicId, UnknownTopicOrPartition
+from penstock.errors import PenstockError, StorageFailed, UnknownTopicId, UnknownTopicOrPartition
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.metrics import BrokerMetrics, Counter
 from penstock.model import LeaderEpoch, Offset, TopicPartition
@@ -76,7 +77,9 @@ class Replicas:
                 continue
             log = self.logs.logs.get(at)
             if log is None and at not in self.logs.offline:
-                log = self.logs.open_one(LogRequest(at, topic_id, config))
+                # A log that does not open is offline, which partition_of tells whoever asks for it.
+                with contextlib.suppress(StorageFailed):
+                    log = self.logs.open_one(LogRequest(at, topic_id, config))
             if log is not None:
                 topic.partitions[index] = Partition(at, topic_id, epoch, log)
 
@@ -100,7 +103,7 @@ class Replicas:
         for at in [at for at in self.logs.offline if at.topic == name]:
             self.logs.delete(at)
 
-    def failures(self) -> list[StorageFailed]:
+    def failures(self) -> list[PenstockError]:
         """Logs that did not open, and logs that have failed since."""
         running = [partition.log.failure for partition in self.partitions() if partition.log.failure is not None]
         return [*self.logs.offline.values(), *running]
@@ -108,6 +111,9 @@ class Replicas:
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
             yield from topic.partitions.values()
+
+    def stable_offsets(self) -> dict[TopicPartition, Offset]:
+        return {partition.at: partition.last_stable_offset for partition in self.partitions()}
 
     def committed_offsets(self) -> dict[TopicPartition, Offset]:
         return {partition.at: partition.high_watermark for partition in self.partitions()}

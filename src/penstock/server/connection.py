@@ -5,6 +5,7 @@ Called by uvloop, through server.listener. Laws:
 - Nothing is allocated for what a length claims, only for what has come (TRAPS S1).
 - Requests of one connection start in order and may overlap; their replies leave in order.
 - At most REQUESTS_IN_FLIGHT_MAX requests are open; past that, or while the client does not read, we do not read.
+- Nothing is taken behind a fetch that waits, as in Kafka: 64 fetches answered at once would be gigabytes.
 
 Small requests are handled in a buffer that all connections share, since uvloop fills and hands it over in one step;
 only a connection in the middle of a frame has a buffer of its own.
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 LENGTH_BYTES = 4
 HEADER_START_BYTES = 8  # the length, then the API's key and version
 REQUESTS_IN_FLIGHT_MAX = 64
-OWN_BUFFER_BYTES_MIN = 16 * 1024
+OWN_BUFFER_BYTES_MIN = 4 * 1024
 OWN_BUFFER_KEPT_BYTES_MAX = 2 << 20
 WRITE_HIGH_BYTES = 4 << 20
 
@@ -35,8 +36,17 @@ class Host(Protocol):
     shared_buffer: memoryview
     frame_bytes_max: int
 
+    @property
+    def is_crowded(self) -> bool:
+        """Memory for requests is getting short: buffers are kept only as long as a frame needs them."""
+        ...
+
     def handle(self, state: ConnectionState, frame: memoryview) -> Answer: ...
     def opened(self, connection: "Connection") -> ConnectionState | None: ...
+    def closing(self, connection: "Connection", reason: str, why: str) -> None:
+        """It is we who close this connection; told once."""
+        ...
+
     def closed(self, connection: "Connection") -> None: ...
     def now(self) -> float: ...
     def request_bytes_max(self, start: memoryview) -> int:
@@ -59,11 +69,12 @@ class Connection(asyncio.BufferedProtocol):
         "_buffer",
         "_filled",
         "_host",
-        "_is_muted",
         "_is_starved",
         "_is_writable",
         "_pending",
         "_transport",
+        "_unmuting",
+        "_unsent_bytes",
         "frame_since",
         "last_active",
         "peer",
@@ -81,8 +92,10 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = ""
         self.last_active = 0.0
         self.frame_since: float | None = None
-        self._is_muted = False
         self._is_starved = False
+        self._unmuting: asyncio.TimerHandle | None = None
+        # Of answers that are made and wait for those before them.
+        self._unsent_bytes = 0
 
     # From the transport
 
@@ -119,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._filled = 0
         self._drop_buffer()
         for answer in self._pending:
@@ -137,10 +152,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # From the listener
 
-    def close(self, why: str) -> None:
-        if self._transport is not None:
-            logger.info("closing the connection of %s: %s", self.peer, why)
-            self._transport.abort()
+    def close(self, reason: str, why: str) -> None:
+        """End it now. `reason` is one of a few, to be counted; `why` is for people."""
+        # Without a transport nothing more is taken or written, though connection_lost comes only later.
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            self._host.closing(self, reason, why)
+            transport.abort()
 
     def release_buffer(self) -> None:
         """Give back the memory of a connection that has gone quiet."""
@@ -159,7 +177,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        return not self._pending and self._filled == 0
+        """Nothing is under way. Who does not read what we sent is idle too, whatever it has asked for since."""
+        return not self._pending and (self._filled == 0 or not self._is_writable)
 
     # Frames in
 
@@ -169,8 +188,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport is not None
             and self._is_writable
             and len(self._pending) < REQUESTS_IN_FLIGHT_MAX
-            and not self._is_muted
+            and self._unsent_bytes < WRITE_HIGH_BYTES
+            and self._unmuting is None
             and not self._is_starved
+            and self.state is not None
+            and not self.state.is_fetching
         )
 
     def _take_frames(self, received: memoryview) -> int:
@@ -187,12 +209,12 @@ class Connection(asyncio.BufferedProtocol):
                 break
             size = int.from_bytes(received[at : at + LENGTH_BYTES], "big", signed=True)
             if not 0 < size <= host.frame_bytes_max:
-                self.close(f"a frame of {size} bytes; socket.request.max.bytes is {host.frame_bytes_max}")
+                self.close("size", f"a frame of {size} bytes; socket.request.max.bytes is {host.frame_bytes_max}")
                 return end
             stop = at + LENGTH_BYTES + size
             if stop > end:
                 if end - at >= HEADER_START_BYTES and size > host.request_bytes_max(received[at + LENGTH_BYTES : end]):
-                    self.close(f"{size} bytes are more than this request may have")
+                    self.close("size", f"{size} bytes are more than this request may have")
                     return end
                 break
             try:
@@ -200,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
                 if state.throttle_ms:
                     self._mute(state)
             except MalformedFrame as error:
-                self.close(str(error))
+                self.close("malformed", str(error))
                 return end
             at = stop
         if at == end:
@@ -224,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
     def _make_room(self) -> None:
         """Let the buffer grow with what has come, at most twofold; past the broker's budget, read no more for now."""
         buffer = self._buffer
-        if buffer is None or self._filled < len(buffer):
+        if buffer is None or self._filled < len(buffer) or self._transport is None:
             return
         size = min(2 * len(buffer), max(self._host.frame_bytes_max + LENGTH_BYTES, len(buffer) + 1))
         self._is_starved = not self._host.may_grow(self, size - len(buffer))
@@ -247,13 +269,17 @@ class Connection(asyncio.BufferedProtocol):
         used = self._take_frames(self._buffer[: self._filled])
         if self._transport is None or used == 0:
             return
-        rest = self._filled - used
-        if rest:
-            # bytearray slices of one memoryview may overlap; memoryview assignment moves as memmove does.
-            self._buffer[:rest] = self._buffer[used : self._filled]
-        self._filled = rest
-        if not rest and len(self._buffer) > OWN_BUFFER_KEPT_BYTES_MAX:
+        rest = self._buffer[used : self._filled]
+        if len(self._buffer) > OWN_BUFFER_KEPT_BYTES_MAX or self._host.is_crowded:
+            # Of a large buffer, or when others wait for memory, only the start of the next frame is kept.
+            self._filled = 0
             self._drop_buffer()
+            if rest:
+                self._keep(rest)
+            return
+        # The two may overlap; assigning one memoryview to another moves as memmove does.
+        self._buffer[: len(rest)] = rest
+        self._filled = len(rest)
 
     # Replies out
 
@@ -266,6 +292,8 @@ class Connection(asyncio.BufferedProtocol):
                 ready: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
                 ready.set_result(answer)
                 self._pending.append(ready)
+                if not isinstance(answer, Hangup):
+                    self._unsent_bytes += len(answer) if isinstance(answer, bytes) else sum(map(len, answer))
         else:
             self._write(answer)
 
@@ -274,13 +302,16 @@ class Connection(asyncio.BufferedProtocol):
         while pending and pending[0].done():
             answer = pending.popleft()
             if answer.cancelled():
-                self.close("a request was given up")
+                self.close("failed", "a request was given up")
                 return
             error = answer.exception()
             if error is not None:
-                self.close(f"a request failed: {error!r}")
+                logger.error("a request of %s failed", self.peer, exc_info=error)
+                self.close("failed", f"a request failed: {error!r}")
                 return
             self._write(answer.result())
+        if not pending:
+            self._unsent_bytes = 0
         if self.state is not None and self.state.throttle_ms:
             self._mute(self.state)
         self._resume()
@@ -292,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(reply, bytes):
             transport.write(reply)
         elif isinstance(reply, Hangup):
-            self.close(reply.why)
+            self.close("hangup", reply.why)
         else:
             transport.writelines(reply)
 
@@ -301,12 +332,18 @@ class Connection(asyncio.BufferedProtocol):
     def _mute(self, state: ConnectionState) -> None:
         """Read nothing more for a while: the client is over its quota, and was told so."""
         seconds, state.throttle_ms = state.throttle_ms / 1000, 0
-        self._is_muted = True
+        if self._transport is None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._unmuting is not None:
+            # Answers that were under way may be throttled too: the latest end counts, not the first.
+            seconds = max(seconds, self._unmuting.when() - loop.time())
+            self._unmuting.cancel()
+        self._unmuting = loop.call_later(seconds, self._unmute)
         self._pause()
-        asyncio.get_running_loop().call_later(seconds, self._unmute)
 
     def _unmute(self) -> None:
-        self._is_muted = False
+        self._unmuting = None
         self._resume()
 
     def _pause(self) -> None:
@@ -319,4 +356,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._pump()
         if self._may_take:  # False also when handling those frames ended the connection
+            if self.frame_since is not None:
+                # Its time was ours while we did not read.
+                self.frame_since = self._host.now()
             transport.resume_reading()

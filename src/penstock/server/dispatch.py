@@ -1,93 +1,34 @@
-"""From a frame to its handler: one row per API, and the one place where unexpected failures are caught.
+"""From a frame to its handler (server.routes) and back, and the one place where unexpected failures are caught.
 
-Called by server.connection for every frame. Every row names the resource and the operation its requests are to be
-authorised for; a row without them does not exist (TRAPS S8).
+Called by server.connection for every frame.
 """
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any
+from functools import cache
 
 from penstock.errors import ErrorCode, MalformedFrame, PenstockError
-from penstock.handlers import configs, log_dirs, metadata, offsets, producer_ids, quotas, topics
-from penstock.handlers.context import Answer, ConnectionState, HandlerContext, Hangup, RawRequest, Reply, Request
-from penstock.handlers.fetch import handle_fetch
-from penstock.handlers.produce import handle_produce
+from penstock.handlers.context import (
+    Answer,
+    ConnectionState,
+    HandlerContext,
+    Hangup,
+    RawRequest,
+    Reply,
+    Request,
+    throttle_by_time,
+)
 from penstock.metrics import Counter, Histogram
+from penstock.server.routes import ROUTES, Body
 from penstock.wire.apis import APIS, BY_KEY, Api, ApiKey
 from penstock.wire.frame import RequestHeader, parse_request_header, response_frame
-from penstock.wire.messages import decode_request, encode_response
+from penstock.wire.messages import decode_request, encode_response, load_entity
+from penstock.wire.schema import field_specs
 
 logger = logging.getLogger(__name__)
-
-Body = Mapping[str, Any]
-RawHandler = Callable[[HandlerContext, RawRequest], Answer]
-Handler = Callable[[HandlerContext, Request], Body | Awaitable[Body]]
-
-
-class Resource(Enum):
-    NONE = auto()  # the bare protocol: what a client may ask before it says who it is
-    TOPIC = auto()
-    GROUP = auto()
-    CLUSTER = auto()
-    TRANSACTIONAL_ID = auto()
-
-
-class Operation(Enum):
-    NONE = auto()
-    READ = auto()
-    WRITE = auto()
-    CREATE = auto()
-    DELETE = auto()
-    ALTER = auto()
-    DESCRIBE = auto()
-    DESCRIBE_CONFIGS = auto()
-    ALTER_CONFIGS = auto()
-    IDEMPOTENT_WRITE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    resource: Resource
-    operation: Operation
-    handler: Handler | None = None
-    raw: RawHandler | None = None
-
-
-ROUTES: dict[ApiKey, Route] = {
-    ApiKey.PRODUCE: Route(Resource.TOPIC, Operation.WRITE, raw=handle_produce),
-    ApiKey.FETCH: Route(Resource.TOPIC, Operation.READ, raw=handle_fetch),
-    ApiKey.API_VERSIONS: Route(Resource.NONE, Operation.NONE, metadata.handle_api_versions),
-    ApiKey.METADATA: Route(Resource.TOPIC, Operation.DESCRIBE, metadata.handle_metadata),
-    ApiKey.DESCRIBE_CLUSTER: Route(Resource.CLUSTER, Operation.DESCRIBE, metadata.handle_describe_cluster),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Route(
-        Resource.TOPIC, Operation.DESCRIBE, metadata.handle_describe_topic_partitions
-    ),
-    ApiKey.LIST_OFFSETS: Route(Resource.TOPIC, Operation.DESCRIBE, offsets.handle_list_offsets),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(Resource.TOPIC, Operation.DESCRIBE, offsets.handle_offset_for_leader_epoch),
-    ApiKey.DELETE_RECORDS: Route(Resource.TOPIC, Operation.DELETE, offsets.handle_delete_records),
-    ApiKey.INIT_PRODUCER_ID: Route(Resource.CLUSTER, Operation.IDEMPOTENT_WRITE, producer_ids.handle_init_producer_id),
-    ApiKey.CREATE_TOPICS: Route(Resource.TOPIC, Operation.CREATE, topics.handle_create_topics),
-    ApiKey.DELETE_TOPICS: Route(Resource.TOPIC, Operation.DELETE, topics.handle_delete_topics),
-    ApiKey.CREATE_PARTITIONS: Route(Resource.TOPIC, Operation.ALTER, topics.handle_create_partitions),
-    ApiKey.DESCRIBE_CONFIGS: Route(Resource.TOPIC, Operation.DESCRIBE_CONFIGS, configs.handle_describe_configs),
-    ApiKey.ALTER_CONFIGS: Route(Resource.TOPIC, Operation.ALTER_CONFIGS, configs.handle_alter_configs),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(
-        Resource.TOPIC, Operation.ALTER_CONFIGS, configs.handle_incremental_alter_configs
-    ),
-    ApiKey.LIST_CONFIG_RESOURCES: Route(
-        Resource.CLUSTER, Operation.DESCRIBE_CONFIGS, configs.handle_list_config_resources
-    ),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: Route(
-        Resource.CLUSTER, Operation.DESCRIBE_CONFIGS, quotas.handle_describe_client_quotas
-    ),
-    ApiKey.ALTER_CLIENT_QUOTAS: Route(Resource.CLUSTER, Operation.ALTER_CONFIGS, quotas.handle_alter_client_quotas),
-    ApiKey.DESCRIBE_LOG_DIRS: Route(Resource.CLUSTER, Operation.DESCRIBE, log_dirs.handle_describe_log_dirs),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +55,7 @@ class Dispatcher:
         """Start one request. MalformedFrame: the sender speaks something else, and is hung up on."""
         started = self._now()
         header = parse_request_header(frame)
-        answer = self._dispatch(connection, frame, header)
+        answer = self._dispatch(connection, frame, header, started)
         meter = self._meters[header.api_key]
         meter.requests.value += 1
         ended = self._now()
@@ -122,23 +63,22 @@ class Dispatcher:
             answer.add_done_callback(lambda _: meter.latency_ms.observe((self._now() - started) * 1000))
         else:
             meter.latency_ms.observe((ended - started) * 1000)
-        quota = self._context.quotas.request
-        if quota is not None:
-            # Told by muting only: the answer is already made, and its throttle time is that of its own quota.
-            throttle_ms = quota.record(connection.principal, header.client_id, (ended - started) * 100, ended)
-            connection.throttle(throttle_ms, "request", self._context.metrics)
         return answer
 
-    def _dispatch(self, connection: ConnectionState, frame: memoryview, header: RequestHeader) -> Answer:
+    def _dispatch(
+        self, connection: ConnectionState, frame: memoryview, header: RequestHeader, started: float
+    ) -> Answer:
         api = BY_KEY.get(header.api_key)
         if api is None:
             raise MalformedFrame(f"API {header.api_key} is not served")
         if not api.serves(header.version):
             return _unsupported(api, header)
+        if api.request_bytes_max is not None and len(frame) > api.request_bytes_max:
+            raise MalformedFrame(f"{len(frame)} bytes of {api.name}; at most {api.request_bytes_max} are taken")
         route = ROUTES[api.key]
         if route.raw is not None:
             raw = RawRequest(
-                header.version, header.correlation_id, header.client_id, connection, frame, header.body_offset
+                header.version, header.correlation_id, header.client_id, connection, frame, header.body_offset, started
             )
             try:
                 return route.raw(self._context, raw)
@@ -147,18 +87,17 @@ class Dispatcher:
             except Exception:
                 logger.exception("%s v%d failed", api.name, header.version)
                 return Hangup(f"{api.name} failed")
-        if api.request_bytes_max is not None and len(frame) > api.request_bytes_max:
-            raise MalformedFrame(f"{len(frame)} bytes of {api.name}; at most {api.request_bytes_max} are taken")
         body = decode_request(api.key, header.version, bytes(frame[header.body_offset :]))
         request = Request(api.key, header.version, header.client_id, connection, body)
         assert route.handler is not None
         try:
             answer = route.handler(self._context, request)
+            throttle_ms = throttle_by_time(self._context, connection, header.client_id, started)
+            if inspect.isawaitable(answer):
+                return self._start(api, header, answer, throttle_ms)
+            return _frame(api, header, answer, throttle_ms)
         except Exception as error:
             return _failure(api, header, error)
-        if inspect.isawaitable(answer):
-            return self._start(api, header, answer)
-        return _frame(api, header, answer)
 
     async def close(self) -> None:
         """Give up what is still under way."""
@@ -167,20 +106,25 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, api: Api, header: RequestHeader, answer: Awaitable[Body]) -> asyncio.Future[Reply]:
+    def _start(
+        self, api: Api, header: RequestHeader, answer: Awaitable[Body], throttle_ms: int
+    ) -> asyncio.Future[Reply]:
         async def finish() -> Reply:
             try:
-                return _frame(api, header, await answer)
+                return _frame(api, header, await answer, throttle_ms)
             except Exception as error:
                 return _failure(api, header, error)
 
         task = asyncio.get_running_loop().create_task(finish())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
+        # A client that hangs up has nothing more to hear, but what it asked for is not left half done.
+        return asyncio.shield(task)
 
 
-def _frame(api: Api, header: RequestHeader, body: Body) -> bytes:
+def _frame(api: Api, header: RequestHeader, body: Body, throttle_ms: int = 0) -> bytes:
+    if throttle_ms > body.get("throttle_time", 0) and "throttle_time" in _fields(api, header.version):
+        body = {**body, "throttle_time": throttle_ms}
     encoded = encode_response(api.key, header.version, body)
     return response_frame(api.key, header.version, header.correlation_id, encoded)
 
@@ -203,8 +147,15 @@ def _failure(api: Api, header: RequestHeader, error: Exception) -> Reply:
     else:
         logger.error("%s v%d failed", api.name, header.version, exc_info=error)
         code, message = ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed; its log says how"
-    try:
-        return _frame(api, header, {"error_code": code, "error_message": message})
-    except AssertionError:
-        # This API has no place for an error of the whole request; the client will try elsewhere.
+    fields = _fields(api, header.version)
+    if "error_code" not in fields:
+        # This version has no place for an error of the whole request, and an empty answer would pass for the truth.
         return Hangup(f"{api.name} failed: {message}")
+    body = {"error_code": code, "error_message": message}
+    return _frame(api, header, {name: value for name, value in body.items() if name in fields})
+
+
+@cache
+def _fields(api: Api, version: int) -> set[str]:
+    """What a response of this version can say at its top level."""
+    return {spec.name for spec in field_specs(load_entity(api.key, version, "response"))}

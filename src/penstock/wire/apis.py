@@ -16,10 +16,11 @@ NEVER_FLEXIBLE = 2**15  # above every version a header can name
 
 # Decoding turns bytes into objects, and the small ones grow most: a topic of three bytes becomes 100 to 250 bytes of
 # Python, and text with one wide character takes four bytes for each. So two limits hold together: elements (array
-# members at any depth) for the small, bytes for the long. The worst frame found at these limits, over every API and
-# array, grew the process by 31 MiB with the frame itself (LeaveGroup, 45,000 members with two short names each; text
-# alone: 34 MiB in 8 MiB); the rest of the 64 MiB is for the reply. Ten thousand topics with names of full length and
-# three settings each are 3.5 MiB and 40,000 elements, and pass.
+# members at any depth) for the small, bytes for the long. The worst frames found at these limits, over every API and
+# array, grew the process by 31 MiB for 4 MiB (LeaveGroup, 45,000 members with three short wide names each) and by
+# 42 MiB for 8 MiB (JoinGroup, 49,000 protocols with wide names), the frame itself included; the rest of the 64 MiB is
+# for the reply. Ten thousand topics with names of full length and three settings each are 3.5 MiB and 40,000
+# elements, and pass.
 ELEMENTS_MAX = 50_000
 DESCRIBED_ELEMENTS_MAX = 20_000  # where each name asked for is answered by a description many times its size
 WIDE_BYTES_MAX = 4 * MIB  # requests that name many topics, partitions, groups or settings

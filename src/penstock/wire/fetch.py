@@ -157,7 +157,10 @@ def _parse(version: int, view: memoryview, position: int) -> FetchRequest:
             elif tag == 1 and version >= _REPLICA_STATE_FROM:
                 replica_id, replica_epoch = _REPLICA_STATE.unpack_from(view[:end], start)
                 _require_end(skip_tags(view[:end], start + 12), end)
-    _require_end(position, len(view))
+    # Positions only grow, so this also catches an array that ran past the frame. Bytes behind the request are ignored,
+    # as Kafka ignores them.
+    if position > len(view):
+        raise MalformedFrame(f"the Fetch request runs {position - len(view)} bytes past the frame")
     return FetchRequest(
         replica_id,
         max_wait_ms,
@@ -214,8 +217,6 @@ def _parse_partitions(version: int, view: memoryview, position: int, count: int)
     else:
         layout = _PARTITION_OLDEST
     end = position + count * layout.size
-    if end > len(view):
-        raise MalformedFrame("partitions run past the frame")
     rows = layout.iter_unpack(view[position:end])
     if version >= _LEADER_EPOCH_FROM:
         partitions = [FetchPartition(index, epoch, at, -1, start, size) for index, epoch, at, start, size in rows]

@@ -198,11 +198,8 @@ def _parse(version: int, view: memoryview, position: int) -> ProduceRequest:
             records_bytes, position = read_length(view, position + 4, flexible)
             records = None
             if records_bytes >= 0:
-                end = position + records_bytes
-                if end > len(view):
-                    raise MalformedFrame("records run past the frame")
-                records = view[position:end]
-                position = end
+                records = view[position : position + records_bytes]
+                position += records_bytes
             if flexible:
                 position = skip_tags(view, position)
             partitions.append(ProducePartition(partition, records))
@@ -211,8 +208,10 @@ def _parse(version: int, view: memoryview, position: int) -> ProduceRequest:
         topics.append(ProduceTopic(name, topic_id, partitions))
     if flexible:
         position = skip_tags(view, position)
-    if position != len(view):
-        raise MalformedFrame(f"{len(view) - position} bytes after the Produce request")
+    # Positions only grow, so this also catches records that ran past the frame. Bytes behind the request are ignored,
+    # as Kafka ignores them.
+    if position > len(view):
+        raise MalformedFrame(f"the Produce request runs {position - len(view)} bytes past the frame")
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

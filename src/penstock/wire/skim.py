@@ -19,11 +19,10 @@ from penstock.wire.schema import FIXED, EntityType, FieldSpec, field_specs, is_f
 class Walk:
     """One walk over one message: where it may go, how much it may still count, what it cuts."""
 
-    __slots__ = ("cuts", "elements_left", "end", "view")
+    __slots__ = ("cuts", "elements_left", "view")
 
     def __init__(self, view: memoryview, elements_max: int) -> None:
         self.view = view
-        self.end = len(view)
         self.elements_left = elements_max
         self.cuts: list[tuple[int, int, bytes]] = []  # (start, end, what stands there instead), in order
 
@@ -33,10 +32,15 @@ class Walk:
             raise MalformedFrame("more elements than a request may have")
 
     def all(self, skip: "Skip") -> memoryview:
-        """Walks to the end, which must be where `skip` comes out; gives what is left after the cuts."""
+        """Walks to the end of the message; gives what is left of it after the cuts.
+
+        Bytes behind it are ignored, as Kafka ignores them: librdkafka 2.16 sends three too many with Metadata v13.
+        """
         end = skip(self, 0)
-        if end != len(self.view):
-            raise MalformedFrame(f"{len(self.view) - end} bytes after the message")
+        # Positions only grow, so this also catches every length that ran past the frame.
+        if end > len(self.view):
+            raise MalformedFrame(f"the message runs {end - len(self.view)} bytes past the frame")
+        self.view = self.view[:end]
         if not self.cuts:
             return self.view
         kept = bytearray()
@@ -59,7 +63,7 @@ def skim(skip: Skip, body: bytes, elements_max: int) -> bytes:
         kept = walk.all(skip)
     except MALFORMED as failure:
         raise MalformedFrame("message") from failure
-    return bytes(kept) if walk.cuts else body
+    return bytes(kept) if walk.cuts or len(kept) != len(body) else body
 
 
 def compile_skip(entity: EntityType) -> Skip:
@@ -109,11 +113,14 @@ def _skip_tags(walk: Walk, position: int, tag_skips: dict[int, Skip]) -> int:
 
 
 def _is_fixed(spec: FieldSpec) -> bool:
-    return not spec.is_array and (spec.kind in FIXED or spec.kind == "uuid")
+    return not spec.is_array and _fixed_bytes(spec.kind) > 0
 
 
 def _fixed_bytes(kind: str) -> int:
-    return 16 if kind == "uuid" else calcsize(">" + FIXED[kind])
+    """The size of a type of fixed size; 0 for the others."""
+    if kind == "uuid":
+        return 16
+    return calcsize(">" + FIXED[kind]) if kind in FIXED else 0
 
 
 def _field_skip(spec: FieldSpec, flexible: bool) -> Skip:
@@ -124,6 +131,7 @@ def _field_skip(spec: FieldSpec, flexible: bool) -> Skip:
 
 def _array_skip(spec: FieldSpec, flexible: bool) -> Skip:
     name, nullable = spec.name, spec.nullable
+    element_bytes = _fixed_bytes(spec.kind)
     skip_element = _element_skip(spec, flexible)
 
     def skip(walk: Walk, position: int) -> int:
@@ -133,6 +141,8 @@ def _array_skip(spec: FieldSpec, flexible: bool) -> Skip:
                 raise MalformedFrame(f"null in {name}")
             return position
         walk.count(count)
+        if element_bytes:
+            return position + count * element_bytes
         for _ in range(count):
             position = skip_element(walk, position)
         return position
@@ -156,48 +166,32 @@ def _element_skip(spec: FieldSpec, flexible: bool) -> Skip:
 
 def _nullable_skip(skip_entity: Skip) -> Skip:
     def skip(walk: Walk, position: int) -> int:
-        marker = walk.view[position]
-        if marker == 1:
-            return skip_entity(walk, position + 1)
-        if marker != 0xFF:
-            raise MalformedFrame(f"neither a structure nor null: {marker}")
-        return position + 1
+        # 1 or -1 (KIP-893); kio refuses the rest.
+        return skip_entity(walk, position + 1) if walk.view[position] == 1 else position + 1
 
     return skip
 
 
 def _fixed_skip(size: int) -> Skip:
     def skip(walk: Walk, position: int) -> int:
-        position += size
-        if position > walk.end:
-            raise MalformedFrame("message runs past the frame")
-        return position
+        return position + size
 
     return skip
 
 
-# Nulls need no thought here: kio refuses a null string or bytes where none may be.
+# Nulls need no thought here: kio refuses a null string or bytes where none may be, and lengths below null.
 
 
 def _skip_string(walk: Walk, position: int) -> int:
     length = I16.unpack_from(walk.view, position)[0]
-    position += 2 + length if length > 0 else 2
-    if position > walk.end:
-        raise MalformedFrame("string runs past the frame")
-    return position
+    return position + 2 + length if length > 0 else position + 2
 
 
 def _skip_bytes(walk: Walk, position: int) -> int:
     length = I32.unpack_from(walk.view, position)[0]
-    position += 4 + length if length > 0 else 4
-    if position > walk.end:
-        raise MalformedFrame("bytes run past the frame")
-    return position
+    return position + 4 + length if length > 0 else position + 4
 
 
 def _skip_compact(walk: Walk, position: int) -> int:
     length, position = read_uvarint(walk.view, position)
-    position += length - 1 if length else 0
-    if position > walk.end:
-        raise MalformedFrame("string or bytes run past the frame")
-    return position
+    return position + length - 1 if length else position

@@ -175,20 +175,17 @@ async def test_what_cannot_be_changed_while_running_is_refused_with_its_name(nod
     assert "log.dirs is read-only" in answer.error_message
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "code"),
-    [
+async def test_resources_that_are_not_there_cannot_be_altered(node: Any) -> None:
+    for kind, name, code in [
         (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "01", ErrorCode.INVALID_REQUEST),
         (GROUP, "", ErrorCode.INVALID_REQUEST),
         (METRICS, "some", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
-    ],
-)
-async def test_resources_that_are_not_there_cannot_be_altered(node: Any, kind: int, name: str, code: ErrorCode) -> None:
-    assert (await alter(node, kind, name, ("retention.ms", SET, "1"))).error_code == code
-    assert (await replace(node, kind, name, retention_ms="1")).error_code == code
+    ]:
+        assert (await alter(node, kind, name, ("retention.ms", SET, "1"))).error_code == code, (kind, name)
+        assert (await replace(node, kind, name, retention_ms="1")).error_code == code, (kind, name)
 
 
 async def test_validate_only_changes_nothing(node: Any) -> None:

@@ -19,7 +19,7 @@ HOUR = 3_600_000
 SEGMENT_BYTES = 1024
 
 
-def make_log(directory: Path, batches: int, **settings: object) -> PartitionLog:
+def make_log(directory: Path, batches: int, *, timeless: bool = False, **settings: object) -> PartitionLog:
     """Two batches to a segment, ten records and an hour to a batch; the newest is NOW."""
     disk = RealDisk()
     directory.mkdir(exist_ok=True)
@@ -27,7 +27,7 @@ def make_log(directory: Path, batches: int, **settings: object) -> PartitionLog:
     config = TopicConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=SEGMENT_BYTES, **settings)
     log = PartitionLog(disk, directory, TopicPartition("t", 0), NO_TOPIC_ID, config, state)
     for number in range(batches):
-        timestamp = NOW - (batches - 1 - number) * HOUR
+        timestamp = -1 if timeless else NOW - (batches - 1 - number) * HOUR
         batch = encode_batch([Record(at, timestamp, b"k", b"v" * 30) for at in range(10)])
         assert SEGMENT_BYTES / 3 < len(batch) < SEGMENT_BYTES / 2
         log.append(memoryview(batch), read_header(batch), LeaderEpoch(0), NOW)
@@ -80,7 +80,14 @@ def test_a_segment_with_a_young_record_waits_with_all_after_it(tmp_path: Path, l
 
 def test_a_young_segment_that_is_clean_already_bounds_nothing(tmp_path: Path) -> None:
     log = make_log(tmp_path, 8)
-    assert find_dirty_end(log.segments[:-1], Offset(60), log.next_offset, 100 * HOUR, NOW) == 60
+    log.segments[0].max_timestamp = NOW
+    assert find_dirty_end(log.segments[:-1], Offset(20), log.next_offset, 3 * HOUR, NOW) == 40
+
+
+def test_without_a_lag_not_even_a_time_in_the_future_holds_a_segment_back(tmp_path: Path) -> None:
+    log = make_log(tmp_path, 8)
+    log.segments[0].max_timestamp = NOW + HOUR
+    assert find_dirty_end(log.segments[:-1], Offset(0), log.next_offset, 0, NOW) == 60
 
 
 def test_compaction_waits_until_enough_is_dirty(tmp_path: Path) -> None:
@@ -105,6 +112,11 @@ def test_the_longest_wait_is_known_after_a_restart_too(tmp_path: Path) -> None:
     for segment in log.segments:
         segment.first_timestamp = -1
     assert plan(log, dirty_start=60) is not None
+
+
+def test_records_without_a_time_are_never_overdue(tmp_path: Path) -> None:
+    log = make_log(tmp_path, 10, timeless=True, min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=2 * HOUR)
+    assert plan(log, dirty_start=60) is None
 
 
 @pytest.mark.parametrize("dirty_start", [0, 1000])

@@ -103,6 +103,7 @@ async def test_a_worker_that_dies_fails_its_job_and_is_replaced_for_the_next(tmp
         worker.kill()
         with pytest.raises(CleaningFailed, match="died"):
             await cleaning
+        assert cleaner.worker_pid is None
         await cleaner.clean(job(tmp_path / "next"))
         assert cleaner.worker_pid != worker.pid
     finally:
@@ -149,16 +150,18 @@ async def test_a_cancelled_job_lets_the_next_one_run(tmp_path: Path) -> None:
 async def test_cancelling_a_job_that_waits_does_not_end_the_one_under_way(tmp_path: Path) -> None:
     cleaner = Cleaner()
     try:
-        running = asyncio.create_task(cleaner.clean(endless(tmp_path / "endless")))
+        await cleaner.clean(job(tmp_path / "first"))
         worker = await worker_of(cleaner)
+        worker.suspend()
+        under_way = asyncio.create_task(cleaner.clean(job(tmp_path / "under way")))
         waiting = asyncio.create_task(cleaner.clean(job(tmp_path / "waiting")))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert worker.is_running()
-        assert not running.done()
-        running.cancel()
+        worker.resume()
+        await under_way
+        assert not (tmp_path / "waiting" / file_name(0, ".log.cleaned")).exists()
     finally:
         cleaner.close()
 

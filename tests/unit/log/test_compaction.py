@@ -177,12 +177,42 @@ def test_nothing_from_the_dirty_end_on_changes(log: Log) -> None:
     assert log.offsets() == [1, 2, 3, 4]
     assert log.batches()[-2:] == untouched
     assert result.clean_end == 2
+    # A segment that lies above it altogether is not even copied.
+    assert [cleaned.replaces for cleaned in result.cleaned] == [(0,)]
+
+
+def test_transactions_above_the_dirty_end_are_left_for_later(log: Log) -> None:
+    log.add_segment(
+        [
+            batch(0, (b"a", b"1")),
+            batch(1, (b"a", b"2")),
+            marker(2, 8, ControlType.COMMIT),
+            transactional(3, 7, (b"b", b"aborted")),
+            marker(4, 7, ControlType.ABORT),
+        ]
+    )
+    untouched = log.batches()[2:]
+    result = log.clean(dirty_end=2, aborted=(AbortedTransaction(7, 3, 4),))
+    assert result.clean_end == 2
+    assert log.batches()[-3:] == untouched
 
 
 def test_records_of_a_batch_that_reaches_past_the_dirty_end_stay(log: Log) -> None:
     log.add_segment([batch(0, (b"a", b"1"), (b"a", b"2"), (b"a", b"3"), (None, b"4"))])
-    log.clean(dirty_end=2)
+    assert log.clean(dirty_end=2).clean_end == 2
     assert log.offsets() == [1, 2, 3]
+
+
+def test_records_without_a_key_past_the_dirty_end_stay(log: Log) -> None:
+    log.add_segment([batch(0, (b"a", b"1"), (None, b"2"), (None, b"3"))])
+    assert log.clean(dirty_end=1).clean_end == 1
+    assert log.offsets() == [0, 1, 2]
+
+
+def test_a_dirty_start_above_the_dirty_end_moves_no_limit(log: Log) -> None:
+    log.add_segment([batch(0, (b"a", b"1")), batch(1, (None, b"2")), batch(2, (b"b", b""))])
+    assert log.clean(dirty_start=3, dirty_end=1).clean_end == 1
+    assert log.offsets() == [0, 1, 2]
 
 
 def test_dirty_records_push_out_clean_ones(log: Log) -> None:
@@ -192,13 +222,16 @@ def test_dirty_records_push_out_clean_ones(log: Log) -> None:
     assert log.offsets() == [1, 2]
 
 
-def test_a_tombstone_stays_until_its_horizon_and_then_goes(log: Log) -> None:
-    log.add_segment([batch(0, (b"a", b"1"), (b"b", b"1"), (b"a", None)), batch(3, (b"end", b""))])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_tombstone_stays_until_its_horizon_and_then_goes(log: Log, codec: Codec) -> None:
+    log.add_segment(
+        [batch(0, (b"a", b"1"), (b"b", b"1"), (b"a", None), compression=codec), batch(3, (b"end", b""))],
+    )
     before = log.records()
     log.clean()
     assert log.records() == before[1:]
     header = log.batches()[0][0]
-    assert header.attributes & 0x40
+    assert header.attributes == 0x40 | codec
     assert header.base_timestamp == NOW + DAY
     log.clean(now_ms=NOW + DAY - 1)
     assert log.offsets() == [1, 2, 3]
@@ -391,6 +424,12 @@ def test_a_full_map_ends_the_round_and_the_next_goes_on_from_there(log: Log) -> 
         ends.append(log.clean(dedupe_buffer_bytes=room_for_four, dirty_start=ends[-1]).clean_end)
     assert ends == [4, 8, 12]
     assert log.offsets() == [6, 7, 8, 9, 10, 11]
+
+
+def test_a_hole_at_the_end_of_a_segment_is_clean_too(log: Log) -> None:
+    log.add_segment([batch(0, (b"a", b"1"))])
+    log.sources[0] = SourceSegment(0, 10, log.sources[0].size)
+    assert log.clean(dirty_end=10).clean_end == 10
 
 
 def test_one_key_fits_even_the_smallest_map(log: Log) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 from typing import Any
 from uuid import UUID
 
@@ -174,6 +175,19 @@ def test_a_crash_and_lost_indexes_change_no_answer(logs: Logs, lost: tuple[str, 
     assert logs.newest() == 900
 
 
+async def test_a_time_index_of_another_file_is_not_believed(logs: Logs) -> None:
+    for timestamp in (900, 100, 200, 850, 300, 400, 500):
+        logs.append(timestamp, size=300)
+    expected = {timestamp: logs.first_at(timestamp) for timestamp in range(0, 1000, 50)}
+    await logs.directory.checkpoint()
+    logs.directory.release()
+    for path in logs.log.directory.glob(f"*{TIME_INDEX_SUFFIX}"):
+        path.write_bytes(pack(">qI", 50, 1) + pack(">qI", 60, 2))
+    logs.open()
+    assert {timestamp: logs.first_at(timestamp) for timestamp in range(0, 1000, 50)} == expected
+    assert logs.newest() == 900
+
+
 async def test_a_recovery_that_walks_only_the_tail_forgets_no_earlier_time(logs: Logs) -> None:
     logs.append(900)
     logs.append(100)
@@ -205,6 +219,8 @@ def test_a_batch_that_cannot_be_unpacked_is_found_where_it_begins(logs: Logs) ->
     logs.append(400)
     assert logs.first_at(250) == (1, 300)
     assert logs.first_at(350) == (3, 400)
+    logs.log.advance_start(Offset(2))
+    assert logs.first_at(250) == (2, 300)
 
 
 def test_damage_on_disk_is_told_not_skipped(logs: Logs) -> None:

@@ -80,13 +80,12 @@ def test_tagged_fields_of_newer_clients_are_skipped(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_truncation_and_any_byte_too_many_is_malformed(version: int) -> None:
+def test_every_truncation_is_malformed_and_bytes_behind_the_request_are_ignored(version: int) -> None:
     raw = body(version)
     for cut in range(len(raw)):
         with pytest.raises(MalformedFrame):
             parsed(version, raw[:cut])
-    with pytest.raises(MalformedFrame):
-        parsed(version, raw + b"\x00")
+    assert parsed(version, raw + b"\x00") == parsed(version, raw)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +118,14 @@ def test_counts_and_lengths_that_lie_are_malformed(version: int, tail: bytes) ->
 def test_a_replica_state_of_the_wrong_size_is_malformed(tag: bytes) -> None:
     with pytest.raises(MalformedFrame):
         parsed(15, bytes(13) + bytes(8) + b"\x01\x01\x01\x01" + tag)
+
+
+@pytest.mark.parametrize("tag", [b"\x00\x11" + bytes(17), b"\x01\x09" + bytes(9)])
+def test_a_tagged_field_of_a_partition_of_the_wrong_size_is_malformed(tag: bytes) -> None:
+    raw = encode_request(ApiKey.FETCH, 18, {"topics": [{"topic_id": TOPIC_ID, "partitions": [{}]}]})
+    assert raw.endswith(b"\x00\x00\x01\x01\x00")
+    with pytest.raises(MalformedFrame):
+        parsed(18, raw[:-5] + b"\x01" + tag + raw[-4:])
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])

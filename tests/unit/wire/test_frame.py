@@ -44,7 +44,7 @@ def test_a_header_cut_anywhere_is_malformed(cut: int) -> None:
 @pytest.mark.parametrize(
     "tail",
     [
-        b"\xff\xfe",  # client id of -2 bytes
+        b"\xff\xfe\x00",  # client id of -2 bytes
         b"\x7f\xffx",  # client id past the frame
         b"\x00\x01\xff\x00",  # not UTF-8
         b"\xff\xff\x01\x00\x7fx",  # a tagged field past the frame

@@ -94,24 +94,29 @@ def test_tagged_fields_of_newer_clients_are_skipped_at_every_depth() -> None:
     assert decode_request(ApiKey.CREATE_TOPICS, 7, newer) == decode_request(ApiKey.CREATE_TOPICS, 7, body)
 
 
-def test_known_tagged_fields_survive_beside_unknown_ones() -> None:
+def test_known_tagged_fields_survive_beside_unknown_ones_and_around_them() -> None:
     body = encode_request(ApiKey.FETCH, 17, {"cluster_id": "c", "replica_state": {"replica_id": 3}})
-    at = body.rindex(b"\x02\x00\x02\x02c\x01")  # two fields, the first of them cluster_id
-    inside = body[at + 6 :]
-    assert inside[0] == 13  # bytes of replica_state, whose own tagged fields are the last
-    newer = body[:at] + b"\x03\x00\x02\x02c\x01\x10" + inside[1:-1] + b"\x01\x05\x01z" + b"\x63\x01z"
-    assert decode_request(ApiKey.FETCH, 17, newer) == decode_request(ApiKey.FETCH, 17, body)
+    at = body.rindex(b"\x02\x00\x02\x02c\x01\x0d")  # two fields: cluster_id, and replica_state of 13 bytes
+    state = body[at + 7 : -1]  # but for its own tagged fields
+    beside = body[:at] + b"\x03\x00\x02\x02c\x01\x0d" + state + b"\x00" + b"\x63\x01z"
+    within = body[:at] + b"\x02\x00\x02\x02c\x01\x10" + state + b"\x01\x05\x01z"
+    for newer in (beside, within):
+        assert decode_request(ApiKey.FETCH, 17, newer) == decode_request(ApiKey.FETCH, 17, body)
+
+
+def test_a_response_that_claims_more_than_it_holds_is_malformed_at_once() -> None:
+    with pytest.raises(MalformedFrame):
+        decode_response(ApiKey.API_VERSIONS, 0, b"\x00\x00\x7f\xff\xff\xff" + bytes(600))
 
 
 @pytest.mark.parametrize("api", [api for api in APIS if api.high >= api.flexible_from], ids=lambda api: api.name)
-def test_every_truncation_and_any_byte_too_many_is_malformed(api: Api) -> None:
+def test_every_truncation_is_malformed_and_bytes_behind_the_message_are_ignored(api: Api) -> None:
     for version in (api.low, api.high):
         body = encode_request(api.key, version, {})
         for cut in range(len(body)):
             with pytest.raises(MalformedFrame):
                 decode_request(api.key, version, body[:cut])
-        with pytest.raises(MalformedFrame):
-            decode_request(api.key, version, body + b"\x00")
+        assert decode_request(api.key, version, body + b"\x00\x01") == decode_request(api.key, version, body)
 
 
 def test_null_is_refused_in_arrays_that_may_not_be_null() -> None:

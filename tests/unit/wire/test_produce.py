@@ -66,15 +66,21 @@ def test_tagged_fields_are_skipped(version: int) -> None:
     assert parsed(version, raw[:-3] + tags * 3) == parsed(version, raw)
 
 
+@pytest.mark.parametrize("version", FLEXIBLE_VERSIONS)
+@pytest.mark.parametrize("end", [b"\x01\x00\x00", b"\x00\x01\x00", b"\x00\x00\x01"])
+def test_tagged_fields_that_are_counted_but_not_there_are_malformed(version: int, end: bytes) -> None:
+    with pytest.raises(MalformedFrame):
+        parsed(version, body(version, (3, b"rr"))[:-3] + end)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("partitions", [[(3, b"records")], [(3, b"records"), (4, None)]])
-def test_every_truncation_and_any_byte_too_many_is_malformed(version: int, partitions: list[Any]) -> None:
+def test_every_truncation_is_malformed_and_bytes_behind_the_request_are_ignored(version: int, partitions: list[Any]) -> None:
     raw = body(version, *partitions)
     for cut in range(len(raw)):
         with pytest.raises(MalformedFrame):
             parsed(version, raw[:cut])
-    with pytest.raises(MalformedFrame):
-        parsed(version, raw + b"\x00")
+    assert parsed(version, raw + b"\x00") == parsed(version, raw)
 
 
 START = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # no transaction, acks=all, no time-out
@@ -134,6 +140,19 @@ def test_a_long_topic_name_does_not_fit_the_usual_response_and_is_written_all_th
         topic = ProduceTopicResult("n" * length, None, [ProducePartitionResult(1, 0, 5)])
         response = decode_response(ApiKey.PRODUCE, 9, encode_produce_response(9, 77, [topic], 0)[9:])
         assert response.responses[0].name == "n" * length
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"error_message": "duplicate"}, {"record_errors": [RecordError(2, None)]}, {"current_leader": (4, 9)}],
+)
+def test_what_a_good_batch_is_answered_beside_its_offset_is_not_lost(extra: dict[str, Any]) -> None:
+    topic = ProduceTopicResult("orders", None, [ProducePartitionResult(1, 0, 5, **extra)])
+    frame = encode_produce_response(10, 77, [topic], 0)
+    partition = decode_response(ApiKey.PRODUCE, 10, frame[9:]).responses[0].partition_responses[0]
+    assert partition.error_message == extra.get("error_message")
+    assert [error.batch_index for error in partition.record_errors] == [e[0] for e in extra.get("record_errors", ())]
+    assert partition.current_leader.leader_id == extra.get("current_leader", (-1, -1))[0]
 
 
 def test_errors_leaders_and_endpoints_reach_the_client_from_the_version_that_has_them() -> None:

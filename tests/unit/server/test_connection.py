@@ -1,0 +1,364 @@
+"""server.connection: frames in however they are cut, replies out in order, nothing kept that nobody reads."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.server.connection import OWN_BUFFER_BYTES_MIN, REQUESTS_IN_FLIGHT_MAX, WRITE_HIGH_BYTES
+from penstock.testing import EmbeddedBroker
+from penstock.wire.apis import ApiKey
+
+PRODUCE, FETCH, API_VERSIONS, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS, ApiKey.METADATA
+MIB = 1 << 20
+
+Factory = Callable[..., EmbeddedBroker]
+Gate = threading.Event
+
+
+def fetch_body(topic: str, size_max: int = 16 * MIB, **more: Any) -> dict[str, Any]:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": size_max}
+    topics = [{"topic": topic, "partitions": [partition]}]
+    return {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": size_max, "topics": topics, **more}
+
+
+# Order
+
+
+def test_replies_leave_in_request_order_though_answers_are_ready_out_of_order(
+    penstock_broker: EmbeddedBroker,
+    connect: Any,
+    create: Any,
+    frames: Any,
+    inside: Any,
+    stable_storage: Gate,
+) -> None:
+    create(penstock_broker, "orders")
+    look, wire = inside(penstock_broker), connect(penstock_broker)
+    asked_before = look.requests("ApiVersions")
+    stable_storage.clear()
+    wire.send(frames.produce(1, "orders", acks=-1) + frames.make(API_VERSIONS, 0, 2))
+    look.until(lambda: penstock_broker.broker.metrics.requests.child("ApiVersions").value > asked_before)
+    assert not wire.has_bytes()
+    stable_storage.set()
+    assert wire.receive(PRODUCE, 9)[0] == 1
+    assert wire.receive(API_VERSIONS, 0)[0] == 2
+
+
+def test_no_more_requests_are_open_than_the_limit_and_all_are_answered_in_order(
+    penstock_broker: EmbeddedBroker,
+    connect: Any,
+    create: Any,
+    frames: Any,
+    inside: Any,
+    stable_storage: Gate,
+) -> None:
+    create(penstock_broker, "orders")
+    look, wire, other = inside(penstock_broker), connect(penstock_broker), connect(penstock_broker)
+    count = 3 * REQUESTS_IN_FLIGHT_MAX
+    stable_storage.clear()
+    wire.send(b"".join(frames.produce(number, "orders", acks=-1) for number in range(count)))
+    look.until(lambda: penstock_broker.broker.metrics.requests.child("Produce").value >= REQUESTS_IN_FLIGHT_MAX)
+    assert other.ask(API_VERSIONS, 0).error_code == 0
+    assert look.requests("Produce") == REQUESTS_IN_FLIGHT_MAX
+    stable_storage.set()
+    answers = [wire.receive(PRODUCE, 9) for _ in range(count)]
+    assert [correlation_id for correlation_id, _ in answers] == list(range(count))
+    assert [answer.responses[0].partition_responses[0].base_offset for _, answer in answers] == list(range(count))
+
+
+def test_a_request_with_no_answer_does_not_upset_the_order(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, stable_storage: Gate
+) -> None:
+    create(penstock_broker, "orders")
+    wire = connect(penstock_broker)
+    wire.send(frames.produce(1, "orders", acks=-1) + frames.produce(2, "orders", acks=0))
+    wire.send(frames.produce(3, "orders", acks=1))
+    assert [wire.receive(PRODUCE, 9)[0] for _ in range(2)] == [1, 3]
+
+
+# Frames
+
+
+def test_frames_cut_at_every_byte_are_read_as_if_they_came_whole(
+    penstock_broker: EmbeddedBroker, connect: Any, frames: Any, inside: Any
+) -> None:
+    two = frames.make(API_VERSIONS, 3, 1, client_software_name="x", client_software_version="1") + frames.make(
+        METADATA, 9, 2, topics=[]
+    )
+    look = inside(penstock_broker)
+    wire = connect(penstock_broker)
+    (connection,) = look.connections()
+    first_bytes = len(two) - len(frames.make(METADATA, 9, 2, topics=[]))
+    for cut in range(1, len(two)):
+        wire.send(two[:cut])
+        kept = cut if cut < first_bytes else cut - first_bytes
+        look.until(lambda kept=kept: connection._filled == kept)
+        wire.send(two[cut:])
+        assert wire.receive(API_VERSIONS, 3)[0] == 1
+        assert wire.receive(METADATA, 9)[0] == 2
+
+
+def test_many_frames_in_one_segment_are_all_answered(
+    penstock_broker: EmbeddedBroker, connect: Any, frames: Any
+) -> None:
+    wire = connect(penstock_broker)
+    wire.send(b"".join(frames.make(API_VERSIONS, 0, number) for number in range(5000)))
+    assert [wire.receive(API_VERSIONS, 0)[0] for _ in range(5000)] == list(range(5000))
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, 100 * MIB + 1])
+def test_an_impossible_length_closes_the_connection(
+    penstock_broker: EmbeddedBroker, connect: Any, inside: Any, size: int
+) -> None:
+    wire, other = connect(penstock_broker), connect(penstock_broker)
+    wire.send(size.to_bytes(4, "big", signed=True))
+    assert wire.is_hung_up_on()
+    assert inside(penstock_broker).closed("size") == 1
+    assert other.ask(API_VERSIONS, 0).error_code == 0
+
+
+def test_a_frame_too_large_for_its_api_is_refused_before_it_has_come(
+    penstock_broker: EmbeddedBroker, connect: Any, inside: Any, frames: Any
+) -> None:
+    wire = connect(penstock_broker)
+    head = frames.make(ApiKey.HEARTBEAT, 0, 1)[4:12]
+    wire.send((90 * MIB).to_bytes(4, "big") + head)
+    assert wire.is_hung_up_on()
+    assert inside(penstock_broker).closed("size") == 1
+
+
+def test_a_buffer_grows_with_what_has_come_and_not_with_what_is_claimed(
+    penstock_broker: EmbeddedBroker, connect: Any, inside: Any, frames: Any
+) -> None:
+    look, wire = inside(penstock_broker), connect(penstock_broker)
+    (connection,) = look.connections()
+    claim = (100 * MIB).to_bytes(4, "big") + frames.produce(1, "orders")[4:]
+    wire.send(claim)
+    look.until(lambda: connection._filled == len(claim))
+    assert look.held_bytes() == OWN_BUFFER_BYTES_MIN
+    wire.send(bytes(3 * MIB))
+    look.until(lambda: connection._filled == len(claim) + 3 * MIB)
+    assert look.held_bytes() <= 8 * MIB
+    wire.close()
+    look.until(lambda: penstock_broker.broker.listener.held_bytes == 0)
+
+
+def test_a_large_request_is_read_whole_and_its_memory_given_back(
+    penstock_broker_factory: Factory, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    broker = penstock_broker_factory({"message.max.bytes": str(20 * MIB)})
+    create(broker, "orders")
+    wire = connect(broker)
+    wire.send(frames.produce(1, "orders", bytes(10 * MIB)))
+    _, answer = wire.receive(PRODUCE, 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert inside(broker).held_bytes() == 0
+
+
+# Clients that do not read, or do not write
+
+
+def fill(wire: Any, frames: Any, topic: str, size: int) -> None:
+    for number in range(size // (512 * 1024)):
+        wire.send(frames.produce(number, topic, bytes(512 * 1024)))
+        assert wire.receive(PRODUCE, 9)[1].responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_client_that_does_not_read_is_not_read_from_and_disturbs_nobody(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    create(penstock_broker, "orders")
+    look, other = inside(penstock_broker), connect(penstock_broker)
+    fill(other, frames, "orders", 8 * MIB)
+    count = 40
+    slow = connect(penstock_broker, receive_buffer_bytes=64 * 1024)
+    slow.send(b"".join(frames.make(FETCH, 11, number, **fetch_body("orders")) for number in range(count)))
+    look.until(lambda: look_unsent(penstock_broker) > WRITE_HIGH_BYTES)
+    for _ in range(20):
+        assert other.ask(API_VERSIONS, 0).error_code == 0
+    taken = look.requests("Fetch")
+    # What one answer has, past what may lie unsent; the kernel's own buffers take an answer or two more.
+    assert look.unsent_bytes() <= WRITE_HIGH_BYTES + 9 * MIB
+    assert taken < count // 4
+    answers = [slow.receive(FETCH, 11) for _ in range(count)]
+    assert [correlation_id for correlation_id, _ in answers] == list(range(count))
+    (size,) = {len(answer.responses[0].partitions[0].records) for _, answer in answers}
+    assert size > 8 * MIB
+
+
+def look_unsent(broker: EmbeddedBroker) -> int:
+    listener: Any = broker.broker.listener
+    return sum(one._transport.get_write_buffer_size() for one in listener._connections if one._transport)
+
+
+def test_nothing_is_taken_behind_a_fetch_that_waits(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    create(penstock_broker, "orders")
+    look, other, wire = inside(penstock_broker), connect(penstock_broker), connect(penstock_broker)
+    patient = fetch_body("orders", max_wait=30_000, min_bytes=1)
+    wire.send(b"".join(frames.make(FETCH, 11, number, **patient) for number in range(10)))
+    look.until(lambda: penstock_broker.broker.metrics.requests.child("Fetch").value >= 1)
+    assert other.ask(API_VERSIONS, 0).error_code == 0
+    assert look.requests("Fetch") == 1
+    fill(other, frames, "orders", 512 * 1024)
+    answers = [wire.receive(FETCH, 11) for _ in range(10)]
+    assert [correlation_id for correlation_id, _ in answers] == list(range(10))
+    assert all(answer.responses[0].partitions[0].records for _, answer in answers)
+
+
+def test_answers_that_wait_for_their_turn_stop_the_reading_once_they_are_many_bytes(
+    penstock_broker: EmbeddedBroker,
+    connect: Any,
+    create: Any,
+    frames: Any,
+    inside: Any,
+    stable_storage: Gate,
+) -> None:
+    create(penstock_broker, "orders")
+    create(penstock_broker, "slow")
+    look, other, wire = inside(penstock_broker), connect(penstock_broker), connect(penstock_broker)
+    fill(other, frames, "orders", 2 * MIB)
+    stable_storage.clear()
+    many = b"".join(frames.make(FETCH, 11, number, **fetch_body("orders")) for number in range(1, 40))
+    wire.send(frames.produce(0, "slow", acks=-1) + many)
+    look.until(lambda: penstock_broker.broker.metrics.requests.child("Fetch").value >= 2)
+    assert other.ask(API_VERSIONS, 0).error_code == 0
+    assert look.requests("Fetch") <= WRITE_HIGH_BYTES // (2 * MIB) + 1
+    stable_storage.set()
+    assert wire.receive(PRODUCE, 9)[0] == 0
+    assert [wire.receive(FETCH, 11)[0] for _ in range(1, 40)] == list(range(1, 40))
+
+
+def test_a_frame_that_dribbles_in_is_hung_up_on_and_a_quiet_client_is_not(
+    penstock_broker_factory: Factory, connect: Any, frames: Any, inside: Any
+) -> None:
+    broker = penstock_broker_factory({"penstock.frame.timeout.ms": "100"})
+    quiet, slow, slower = connect(broker), connect(broker), connect(broker)
+    assert quiet.ask(API_VERSIONS, 0).error_code == 0
+    request = frames.make(API_VERSIONS, 0, 1)
+    slow.send(request + request[:-1])
+    assert slow.receive(API_VERSIONS, 0)[0] == 1
+    slower.send(request[:1])
+    assert slow.is_hung_up_on()
+    assert slower.is_hung_up_on()
+    assert inside(broker).closed("slow") == 2
+    assert quiet.ask(API_VERSIONS, 0).error_code == 0
+
+
+def test_a_frame_is_given_its_time_anew_after_we_did_not_read(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    create(penstock_broker, "orders")
+    look, wire, other = inside(penstock_broker), connect(penstock_broker), connect(penstock_broker)
+    wire.send(frames.make(FETCH, 11, 1, **fetch_body("orders", max_wait=30_000)))
+    half = frames.make(API_VERSIONS, 0, 2)[:9]
+    wire.send(half)
+    connections = look.connections()
+    look.until(lambda: any(one._filled == len(half) for one in connections))
+    connection = next(one for one in connections if one._filled == len(half))
+    assert look.read(lambda: connection.waits_for_bytes_since) == float("inf")
+
+    def pretend_it_began_long_ago() -> None:
+        connection.frame_since = connection._host.now() - 3600
+
+    look.read(pretend_it_began_long_ago)
+    before = look.read(lambda: connection._host.now())
+    fill(other, frames, "orders", 512 * 1024)
+    assert wire.receive(FETCH, 11)[0] == 1
+    assert before <= look.read(lambda: connection.waits_for_bytes_since) < float("inf")
+
+
+def test_an_idle_client_is_hung_up_on(penstock_broker_factory: Factory, connect: Any, inside: Any) -> None:
+    broker = penstock_broker_factory({"connections.max.idle.ms": "100"})
+    wire = connect(broker)
+    assert wire.ask(API_VERSIONS, 0).error_code == 0
+    assert wire.is_hung_up_on()
+    assert inside(broker).closed("idle") == 1
+
+
+def test_a_client_whose_fetch_waits_is_not_idle(
+    penstock_broker_factory: Factory, connect: Any, create: Any, frames: Any
+) -> None:
+    broker = penstock_broker_factory({"connections.max.idle.ms": "100"})
+    create(broker, "orders")
+    idle, wire = connect(broker), connect(broker)
+    wire.send(frames.make(FETCH, 11, 1, **fetch_body("orders", max_wait=1000)))
+    assert idle.is_hung_up_on()
+    assert wire.receive(FETCH, 11)[0] == 1
+
+
+def test_a_client_that_does_not_read_is_idle_whatever_it_asked_for(
+    penstock_broker_factory: Factory, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    broker = penstock_broker_factory({"connections.max.idle.ms": "1000"})
+    create(broker, "orders")
+    fill(connect(broker), frames, "orders", 8 * MIB)
+    slow = connect(broker, receive_buffer_bytes=64 * 1024)
+    slow.send(b"".join(frames.make(FETCH, 11, number, **fetch_body("orders")) for number in range(10)))
+    look = inside(broker)
+    look.until(lambda: look_unsent(broker) > WRITE_HIGH_BYTES)
+    look.until(lambda: look_unsent(broker) == 0)
+    assert look.closed("idle") >= 1
+
+
+def test_a_negative_idle_time_is_for_ever(penstock_broker_factory: Factory, connect: Any, inside: Any) -> None:
+    broker = penstock_broker_factory({"connections.max.idle.ms": "-1", "penstock.frame.timeout.ms": "50"})
+    quiet, slow = connect(broker), connect(broker)
+    for _ in range(3):
+        slow.send(b"\x00")
+        assert slow.is_hung_up_on()  # a sweep has gone by
+        slow = connect(broker)
+    assert quiet.ask(API_VERSIONS, 0).error_code == 0
+
+
+# Hanging up
+
+
+def test_a_refused_batch_with_acks_0_closes_the_connection_and_nothing_behind_it_is_written(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    create(penstock_broker, "orders")
+    wire, other = connect(penstock_broker), connect(penstock_broker)
+    good, bad = frames.produce(1, "orders", acks=0), frames.produce(2, "nowhere", acks=0)
+    wire.send(good + bad + good)
+    assert wire.is_hung_up_on()
+    assert inside(penstock_broker).closed("hangup") == 1
+    other.send(frames.produce(3, "orders"))
+    assert other.receive(PRODUCE, 9)[1].responses[0].partition_responses[0].base_offset == 1
+
+
+def test_answers_before_a_hang_up_still_leave(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, stable_storage: Gate
+) -> None:
+    create(penstock_broker, "orders")
+    wire = connect(penstock_broker)
+    wire.send(frames.produce(1, "orders", acks=-1) + frames.produce(2, "nowhere", acks=0))
+    assert wire.receive(PRODUCE, 9)[0] == 1
+    assert wire.is_hung_up_on()
+
+
+def test_a_client_that_hangs_up_leaves_nothing_behind(
+    penstock_broker: EmbeddedBroker,
+    connect: Any,
+    create: Any,
+    frames: Any,
+    inside: Any,
+    stable_storage: Gate,
+) -> None:
+    create(penstock_broker, "orders")
+    look, wire = inside(penstock_broker), connect(penstock_broker)
+    stable_storage.clear()
+    wire.send(b"".join(frames.produce(number, "orders", acks=-1) for number in range(10)))
+    look.until(lambda: penstock_broker.broker.metrics.requests.child("Produce").value == 10)
+    wire.send(frames.make(FETCH, 11, 11, **fetch_body("orders", max_wait=30_000, min_bytes=MIB)))
+    partition = look.read(lambda: penstock_broker.broker.replicas.find("orders", 0))
+    look.until(lambda: len(partition.waiting) == 1)
+    wire.close()
+    look.until(lambda: not partition.waiting)
+    stable_storage.set()
+    other = connect(penstock_broker)
+    other.send(frames.produce(1, "orders", acks=-1))
+    assert other.receive(PRODUCE, 9)[1].responses[0].partition_responses[0].base_offset == 10
