@@ -4,14 +4,15 @@ Called by cli.main. `serve` stands in the list for `penstock --help` only: main 
 """
 
 import contextlib
+import logging
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from penstock import __version__
 from penstock.cli import configs, consume, doctor, groups, log, produce, quotas, topics
 from penstock.cli.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli.output import say
@@ -47,6 +48,9 @@ def leave_the_pipe() -> None:
         os.close(nowhere)
 
 
+# Parts of the broker that commands use speak to its log; here the commands themselves say what matters.
+logging.getLogger("penstock").addHandler(logging.NullHandler())
+
 app = typer.Typer(
     cls=CommandGroup,
     no_args_is_help=True,
@@ -58,7 +62,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"penstock {version('penstock')}")
+        typer.echo(f"penstock {__version__}")
         raise typer.Exit
 
 

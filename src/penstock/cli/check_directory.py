@@ -13,10 +13,11 @@ from pathlib import Path
 from penstock.cli.finding import Report
 from penstock.cli.output import render_size
 from penstock.cluster.directory import LOCK_FILE
-from penstock.log.directory import CLEAN_STOP
+from penstock.log.directory import CLEAN_STOP, STRAY_DIRECTORY_SUFFIX
 from penstock.log.recovery import TORN_SUFFIX
 from penstock.log.segment import LOG_SUFFIX
 
+# As broker.py has it; importing all of a broker for a name would take longer than the rest of the command.
 METADATA_FILE = "metadata.db"
 FREE_BYTES_MIN = 1 << 30
 FREE_FRACTION_MIN = 0.05
@@ -57,6 +58,8 @@ def check_directory(directory: Path, report: Report) -> int | None:
             "Without it a broker does not know these topics, and sets their directories aside.",
             f"Put {METADATA_FILE} back from a copy before a broker starts here.",
         )
+    for name in sorted(name for name in names if name.endswith(STRAY_DIRECTORY_SUFFIX)):
+        report.notes.append(f"{name} holds records of a topic that is gone; delete it when it is not needed")
     for path in torn:
         report.find(
             f"{path.parent.name}: a recovery cut {render_size(path.stat().st_size)} off and kept them in {path.name}",

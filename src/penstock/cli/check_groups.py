@@ -15,7 +15,7 @@ _STEADY = frozenset({"stable"})
 
 def needs_second_look(view: GroupView) -> bool:
     """Whether time must pass before one can tell: something waits to be read, or a rebalance is under way."""
-    return view.state in _REBALANCING or view.total_lag > 0
+    return view.state in _REBALANCING or bool(view.members and view.total_lag)
 
 
 def judge(before: GroupView, after: GroupView, topics: Mapping[str, int], elapsed_s: float, report: Report) -> None:

@@ -5,8 +5,6 @@ Called by cli.doctor.
 
 import asyncio
 import json
-import urllib.error
-import urllib.request
 
 from penstock.cli.check_directory import check_space
 from penstock.cli.cluster import Cluster
@@ -80,6 +78,9 @@ def _speaks_kafka(endpoint: Endpoint, timeout_s: float, report: Report) -> bool:
 
 def check_ready(address: str, timeout_s: float, report: Report) -> None:
     """The broker's own word on whether it should get traffic."""
+    import urllib.error
+    import urllib.request
+
     url = f"{address if '://' in address else f'http://{address}'}/health/ready"
     try:
         with urllib.request.urlopen(url, timeout=timeout_s):

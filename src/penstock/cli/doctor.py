@@ -67,7 +67,7 @@ def _check_cluster(cluster: Cluster, group: str | None, topic: str | None, inter
     after = {view.group: view for view in before}
     if undecided:
         if not cluster.as_json:
-            say(f"Looking at {len(undecided)} groups again in {interval_s:g} s…")
+            say(f"Looking again in {interval_s:g} s at {', '.join(map(safe_text, undecided))}…")
         threading.Event().wait(interval_s)
         after |= {view.group: view for view in _look(cluster, undecided, report)}
     for view in before:

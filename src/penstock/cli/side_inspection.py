@@ -13,18 +13,22 @@ from typing import Any, NamedTuple
 
 from penstock.cli.segment_inspection import Problem, SegmentSummary
 from penstock.disk import RealDisk
-from penstock.log.checkpoints import LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from penstock.log.checkpoints import LEADER_EPOCHS, read_saved_offsets
 from penstock.log.directory import CLEAN_STOP
 from penstock.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from penstock.log.partition_log import TOPIC_ID_FILE
 from penstock.log.producers import SNAPSHOT_VERSION, Producers
 from penstock.log.recovery import SNAPSHOT_SUFFIX, TORN_SUFFIX
 from penstock.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.model import NO_TOPIC_ID
 
 _OFFSET_ENTRY = Struct(">II")
 _TIME_ENTRY = Struct(">qI")
 _SNAPSHOT_VERSION = Struct(">h")
 _SNAPSHOT_HEAD_BYTES = 10
+
+# Recovery points, log starts, how far compaction got.
+OFFSETS_SUFFIX = "-offset-checkpoint"
 
 REBUILD_ADVICE = "Delete the file while the broker is stopped: it is made anew from the segment."
 
@@ -116,7 +120,19 @@ def _inspect_snapshot(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
     if producers is None:
         yield Problem("bad CRC: the snapshot is torn or damaged", 2, REBUILD_ADVICE)
         return
-    yield Entry({"producers": len(producers), "as_of_offset": _base_offset(path)})
+    for producer_id, tail in producers.tails().items():
+        producer = producers.get(producer_id)
+        assert producer is not None
+        yield Entry(
+            {
+                "producer_id": producer_id,
+                "producer_epoch": tail.epoch,
+                "last_timestamp_ms": producer.last_timestamp,
+                "last_offset": tail.last_offset,
+                "last_sequence": producer.batches[-1].last_sequence if producer.batches else None,
+                "batches_kept": len(producer.batches),
+            }
+        )
 
 
 def _inspect_leader_epochs(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
@@ -137,11 +153,12 @@ def _inspect_leader_epochs(path: Path, _: SegmentSummary | None) -> Iterator[See
 
 
 def _inspect_offsets(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
-    offsets = read_offsets(RealDisk(), path)
-    for at, offset in offsets.items():
-        yield Entry({"topic": at.topic, "partition": at.partition, "offset": offset})
+    offsets = read_saved_offsets(RealDisk(), path)
+    for at, saved in offsets.items():
+        topic_id = str(saved.topic_id) if saved.topic_id != NO_TOPIC_ID else None
+        yield Entry({"topic": at.topic, "partition": at.partition, "offset": saved.offset, "topic_id": topic_id})
     if not offsets and path.read_text("utf-8", "replace").splitlines() != ["0", "0"]:
-        yield Problem("it cannot be read, and a broker takes it as empty: it will check its logs from their start")
+        yield Problem("damaged, by its checksum or its layout: a broker takes it as empty and looks further back")
 
 
 def _inspect_json(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
@@ -175,11 +192,10 @@ _BY_SUFFIX: dict[str, Inspect] = {
     SNAPSHOT_SUFFIX: _inspect_snapshot,
     TORN_SUFFIX: _inspect_torn,
     DELETED_SUFFIX: _inspect_deleted,
+    OFFSETS_SUFFIX: _inspect_offsets,
 }
 _BY_NAME: dict[str, Inspect] = {
     LEADER_EPOCHS: _inspect_leader_epochs,
-    RECOVERY_POINTS: _inspect_offsets,
-    LOG_STARTS: _inspect_offsets,
     TOPIC_ID_FILE: _inspect_topic_id,
     CLEAN_STOP: _inspect_json,
 }

@@ -83,10 +83,8 @@ def newest_timestamp(view: LogView) -> int | None:
     for part in _visible(view):
         known = _newest_of(part)
         is_whole = part.segment.base_offset >= view.log_start and part.next_offset <= view.end
-        if is_whole or known <= newest:
-            newest = max(newest, known)
-        else:
-            newest = max(newest, _newest_by_reading(view, part))
+        if known > newest:
+            newest = known if is_whole else max(newest, _newest_by_reading(view, part))
     return newest if newest != NO_TIMESTAMP else None
 
 

@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from penstock.cluster import sqlite_file
 from penstock.cluster.sqlite_file import StoreUnusable, network_file_system
 from penstock.cluster.sqlite_store import open_sqlite_store
 from penstock.cluster.store import Ambiguous, Change, Compacted, Put, Unavailable
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """Frees the metadata thread at the end, whatever became of the test."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 @pytest.fixture
@@ -200,9 +209,8 @@ async def test_a_writer_that_does_not_use_our_lock_is_waited_for(store, path):
     assert (await asyncio.wait_for(writing, 10)).ok
 
 
-async def test_an_operation_past_its_deadline_says_whether_it_may_have_happened(path):
+async def test_an_operation_past_its_deadline_says_whether_it_may_have_happened(path, release):
     store = await open_sqlite_store(path, deadline_s=0.1, poll_s=60)
-    release = threading.Event()
     running = asyncio.ensure_future(store._run(release.wait))
     queued = asyncio.ensure_future(store.txn([], [Put("/queued", b"")]))
     with pytest.raises(Ambiguous):
@@ -214,10 +222,9 @@ async def test_an_operation_past_its_deadline_says_whether_it_may_have_happened(
     await store.close()
 
 
-async def test_more_operations_than_the_bound_are_refused_not_queued(path, monkeypatch):
+async def test_more_operations_than_the_bound_are_refused_not_queued(path, release, monkeypatch):
     monkeypatch.setattr("penstock.cluster.sqlite_store.OPERATIONS_WAITING_MAX", 2)
     store = await open_sqlite_store(path, poll_s=60)
-    release = threading.Event()
     running = [asyncio.ensure_future(store._run(release.wait)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="2 metadata operations"):

@@ -526,6 +526,45 @@ def test_a_follower_that_never_syncs_is_removed_from_a_stable_group_too(driver: 
     assert [member.member_id for member in driver.group.members] == ["m1"]
 
 
+def test_an_assignment_of_the_generation_before_is_not_taken_for_the_one_awaited(driver: Driver) -> None:
+    driver.join()
+    driver.advance(0)
+    driver.held = []
+    driver.sync("m1", assignments={"m1": b"old"})
+    driver.join()
+    driver.join("m1")
+    leader = driver.sync("m1", assignments={"m1": b"new"})
+    before, awaited = driver.held
+    driver.commit(before)
+    assert (leader.code, driver.group.state) == (None, COMPLETING)
+    driver.commit(awaited)
+    assert leader.value.assignment == b"new"
+
+
+def test_an_absent_static_member_owes_no_sync_to_a_generation_it_did_not_join(driver: Driver) -> None:
+    driver.join(session_timeout_ms=1_800_000)
+    driver.join(instance_id="i", session_timeout_ms=1_800_000)
+    driver.advance(0)
+    driver.sync("m1")
+    # m2 never synced; the next generation comes about without it.
+    driver.join("m1", protocols=(("range", b"new"),))
+    driver.advance(REBALANCE_MS)
+    driver.sync("m1")
+    driver.advance(2 * REBALANCE_MS)
+    assert driver.group.state is STABLE
+    assert "m2" in driver.group.members
+
+
+def test_a_static_member_that_comes_back_before_it_synced_owes_the_sync(driver: Driver) -> None:
+    driver.join(session_timeout_ms=1_800_000)
+    driver.join(instance_id="i", session_timeout_ms=1_800_000)
+    driver.advance(0)
+    driver.sync("m1")
+    driver.join(instance_id="i", session_timeout_ms=1_800_000)
+    driver.advance(REBALANCE_MS)
+    assert [member.member_id for member in driver.group.members] == ["m1"]
+
+
 # Sessions
 
 

@@ -61,6 +61,17 @@ async def test_every_version_shows_a_topics_settings_and_their_source(node: Any,
     assert len(shown) > 30
 
 
+async def test_topics_of_one_request_are_not_taken_for_one_another(node: Any) -> None:
+    await node.create("short", retention_ms="1000")
+    await node.create("long", retention_ms="2000")
+    await node.create("plain")
+    names = ["short", "plain", "long", "plain"]
+    resources = [{"resource_type": TOPIC, "resource_name": name, "configuration_keys": None} for name in names]
+    answer = await node.call(handle_describe_configs, DESCRIBE, resources=resources)
+    shown = [next(each.value for each in result.configs if each.name == "retention.ms") for result in answer.results]
+    assert shown == ["1000", "604800000", "2000", "604800000"]
+
+
 async def test_synonyms_and_documentation_come_when_asked_for(node: Any) -> None:
     await node.create("orders", retention_ms="1000")
     (bare,) = (await describe(node, TOPIC, "orders", ["retention.ms"])).configs
@@ -219,6 +230,11 @@ async def test_the_old_way_replaces_all_settings(node: Any, version: int) -> Non
     assert node.context.image.topics["orders"].configs == {"segment.bytes": "2048"}
     assert (await replace(node, TOPIC, "orders", version, segment_bytes=None)).error_code == ErrorCode.INVALID_REQUEST
     assert (await replace(node, LOGGER, "1", version, root="INFO")).error_code == ErrorCode.INVALID_REQUEST
+    twice = [{"name": "segment.bytes", "value": value} for value in ("2048", "4096")]
+    resources = [{"resource_type": TOPIC, "resource_name": "orders", "configs": twice}]
+    answer = await node.call(handle_alter_configs, ALTER, version, resources=resources)
+    assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    assert node.context.image.topics["orders"].configs == {"segment.bytes": "2048"}
 
 
 async def test_the_brokers_loggers_are_shown_and_set(node: Any) -> None:

@@ -291,6 +291,19 @@ async def test_records_that_were_never_synced_are_synced_before_they_are_cut_off
     assert log.durable_offset == 5
 
 
+async def test_a_cut_is_not_acknowledged_if_what_it_cuts_off_could_not_be_synced(
+    orders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = orders.partition("orders").log
+
+    def fail(_: Any) -> None:
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(log.segments[-1].file), "sync", fail)
+        assert await delete(orders, 5) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
 async def test_deletions_at_the_same_time_all_end_on_disk(node: Any) -> None:
     await node.create("orders", 8)
     for index in range(8):

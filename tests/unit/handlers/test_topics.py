@@ -76,7 +76,9 @@ async def test_one_bad_topic_leaves_the_others_alone(node: Any) -> None:
 
 
 async def test_a_name_given_twice_is_answered_once_and_not_created(node: Any) -> None:
-    answer = await node.call(handle_create_topics, CREATE, topics=[wish("twice"), wish("once"), wish("twice")])
+    # Also where one of the two is wrong in itself.
+    wrong = wish("twice", -1, -1, assignments=[{"partition_index": 0, "broker_ids": [1]}] * 2)
+    answer = await node.call(handle_create_topics, CREATE, topics=[wish("twice"), wish("once"), wrong])
     assert [(topic.name, int(topic.error_code)) for topic in answer.topics] == [
         ("twice", ErrorCode.INVALID_REQUEST),
         ("once", ErrorCode.NONE),

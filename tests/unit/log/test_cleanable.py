@@ -7,12 +7,13 @@ import pytest
 from penstock.config import TopicConfig
 from penstock.disk import RealDisk
 from penstock.log.cleanable import find_dirty_end, plan_cleaning
-from penstock.log.compaction import CleanJob, ProducerTail
+from penstock.log.compaction import CleanJob, ProducerTail, clean_segments
 from penstock.log.partition_log import PartitionLog
 from penstock.log.recovery import KnownPoints, open_log
+from penstock.log.swap import swap_in
 from penstock.model import NO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from penstock.records.batch import read_header
-from penstock.records.record import Record, encode_batch
+from penstock.records.record import Record, decode_records, encode_batch
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -126,3 +127,27 @@ def test_a_log_that_was_cut_is_compacted_from_its_start(tmp_path: Path, dirty_st
     job = plan(log, dirty_start=dirty_start)
     assert job is not None
     assert job.dirty_start == 5
+
+
+def test_a_compacted_log_opens_again_and_reads_across_its_holes(tmp_path: Path) -> None:
+    log = make_log(tmp_path, 10, min_cleanable_dirty_ratio=0.0)
+    disk = RealDisk()
+    job = plan(log)
+    assert job is not None
+    result = clean_segments(disk, job)
+    assert result.clean_end == 80
+    for cleaned in result.cleaned:
+        swap_in(disk, tmp_path, cleaned.base_offset, cleaned.replaces)
+    log.close()
+    for recovery_point in (0, 80, 100):
+        known = KnownPoints(Offset(recovery_point), Offset(0), None)
+        state = open_log(disk, tmp_path, known, 4096, NOW)
+        assert state.segments[-1].next_offset == 100
+        again = PartitionLog(disk, tmp_path, log.at, NO_TOPIC_ID, log.config, state)
+        # Every batch but the newest below the active segment is gone; a reader at 0 finds what is left.
+        found = again.read(Offset(0), 1 << 20, Offset(100), cached_only=False)
+        assert found is not None
+        header = read_header(found)
+        assert [record.offset for record in decode_records(found, header, 1 << 20)] == [79]
+        assert plan(again, dirty_start=result.clean_end) is None
+        again.close()

@@ -1,0 +1,86 @@
+"""All benchmarks, one command: prints a table, writes benchmarks/results/latest.json.
+
+Run by `make bench`, or `python benchmarks/run.py NAME …` for some of them. Nothing else should be running: what is
+measured is this machine at this moment, and the report says which.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import fetch
+import footprint
+import produce
+
+RESULTS = Path(__file__).parent / "results"
+
+BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "start": footprint.start,
+    "produce-acks-1": lambda: produce.throughput("1"),
+    "produce-acks-all": lambda: produce.throughput("all"),
+    "small-requests-acks-1": lambda: produce.small_requests(1),
+    "small-requests-acks-all": lambda: produce.small_requests(-1),
+    "latency-10k": produce.latency,
+    "fetch-cached": fetch.cached,
+    "partitions-1000": footprint.partitions,
+    "topics-10000": footprint.topics,
+    "connections-5000": footprint.connections,
+}
+
+
+def main(names: list[str]) -> int:
+    console = Console()
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        console.print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        return 2
+    report: dict[str, Any] = {"machine": _machine(), "results": {}}
+    for name in names or list(BENCHMARKS):
+        with console.status(name):
+            report["results"][name] = BENCHMARKS[name]()
+        console.print(_table(name, report["results"][name]))
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / ("latest.json" if not names else f"{'-'.join(names)}.json")
+    path.write_text(json.dumps(report, indent=2) + "\n")
+    console.print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    return 0
+
+
+def _table(name: str, result: dict[str, Any]) -> Table:
+    table = Table(title=name, show_header=False, title_justify="left")
+    for key, value in result.items():
+        if key == "rows":
+            for row in value:
+                table.add_row("", ", ".join(f"{label} {_number(each)}" for label, each in row.items()))
+        elif not isinstance(value, list):
+            table.add_row(key, _number(value))
+    return table
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.3f}" if isinstance(value, float) and abs(value) < 100 else f"{value:,.0f}"
+
+
+def _machine() -> dict[str, Any]:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "commit": commit.stdout.strip() or "unknown",
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
