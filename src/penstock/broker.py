@@ -120,6 +120,7 @@ class Broker:
         self._is_serving = True
         self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
         self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
+        self._run(self._every(lambda: config.producer_id_expiration_check_interval_ms, self._expire_producers))
         self._run(self._every(lambda: config.log_cleaner_backoff_ms, self._compact))
         logger.info("broker %d listens on %s, data in %s", self.node_id, self.endpoint, config.data_dir)
 
@@ -235,6 +236,11 @@ class Broker:
 
     async def _apply_retention(self) -> None:
         await self.logs.apply_retention(self.replicas.committed_offsets(), self.config.producer_id_expiration_ms)
+
+    async def _expire_producers(self) -> None:
+        before_ms = self.clock.now_ms() - self.config.producer_id_expiration_ms
+        for log in self.logs.logs.values():
+            log.producers.expire(before_ms)
 
     async def _compact(self) -> None:
         assert self._compactor is not None

@@ -259,3 +259,7 @@ class UnsupportedVersion(PenstockError):
 
 class InvalidTxnState(PenstockError):
     code = ErrorCode.INVALID_TXN_STATE
+
+
+class NotEnoughReplicas(PenstockError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS

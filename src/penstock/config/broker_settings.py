@@ -116,7 +116,8 @@ class BrokerSettings:
     log_flush_scheduler_interval_ms: int = long(
         "log.flush.scheduler.interval.ms", LONG_MAX, "How often logs are looked at for `flush.ms`.", low=1)
     log_preallocate: bool = flag(
-        "log.preallocate", False, "Default of the topic setting `preallocate`.", dynamic=CLUSTER_WIDE)
+        "log.preallocate", False, "Default of the topic setting `preallocate`.", dynamic=CLUSTER_WIDE,
+        honoured=False)
     log_segment_delete_delay_ms: int = long(
         "log.segment.delete.delay.ms", 60_000, "Default of the topic setting `file.delete.delay.ms`.", low=0,
         dynamic=CLUSTER_WIDE)
@@ -168,7 +169,8 @@ class BrokerSettings:
         "log.flush.offset.checkpoint.interval.ms", 60_000, "How often the recovery points are written; after a crash "
         "the log is checked from there on.", low=1)
     log_flush_start_offset_checkpoint_interval_ms: int = integer(
-        "log.flush.start.offset.checkpoint.interval.ms", 60_000, "How often the log start offsets are written.", low=1)
+        "log.flush.start.offset.checkpoint.interval.ms", 60_000, "How often the log start offsets are written. "
+        "They are written with the recovery points.", low=1, honoured=False)
     log_cleaner_enable: bool = flag("log.cleaner.enable", True, "Compact logs at all.")
     log_cleaner_backoff_ms: int = long(
         "log.cleaner.backoff.ms", 15_000, "How long to wait when no log needs compaction.", low=0, dynamic=CLUSTER_WIDE)
@@ -196,7 +198,7 @@ class BrokerSettings:
         "socket.request.max.bytes", 100 << 20, "The largest request accepted.", low=1)
     sasl_server_max_receive_size: int = integer(
         "sasl.server.max.receive.size", 512 << 10, "The largest request accepted before a client has authenticated.",
-        low=1)
+        low=1, honoured=False)
     penstock_frame_timeout_ms: int = long(
         "penstock.frame.timeout.ms", 30_000, "A request whose bytes have not all come after this time closes its "
         "connection.", low=1)

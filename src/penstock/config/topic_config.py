@@ -124,9 +124,13 @@ class TopicConfig:
         "penstock.durability", "fsync", DURABILITIES, "When `acks=all` is answered for a partition with one replica: "
         "`fsync` after the batch is on stable storage, `page-cache` once the kernel has it, which a power cut or a "
         "kernel crash may lose.", broker_names=_from("penstock.durability"))
+    decompression_ratio_max: int = _integer(
+        "penstock.decompression.ratio.max", 32, "A batch may not decompress to more than `max.message.bytes` times "
+        "this, wherever the broker has to look inside.", low=1,
+        broker_names=_from("penstock.decompression.ratio.max"))
     preallocate: bool = _flag(
         "preallocate", False, "Reserve a segment's whole size on disk when it is created.",
-        broker_names=_from("log.preallocate"))
+        broker_names=_from("log.preallocate"), honoured=False)
     remote_log_copy_disable: bool = _flag(
         "remote.log.copy.disable", False, "Stop copying a tiered log to remote storage.", honoured=False)
     remote_log_delete_on_disable: bool = _flag(
@@ -162,6 +166,11 @@ class TopicConfig:
     @property
     def compact(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @property
+    def unpacked_bytes_max(self) -> int:
+        """What a batch may become when it is decompressed (TRAPS S3)."""
+        return self.max_message_bytes * self.decompression_ratio_max
 
     @property
     def delete(self) -> bool:

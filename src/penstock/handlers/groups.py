@@ -5,7 +5,7 @@ or the error it raised, into the response; the rules are in penstock.groups.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -39,8 +39,9 @@ class GroupContext(Protocol):
     @property
     def node(self) -> Node: ...
 
-    def ensure_internal_topic(self, name: str) -> Awaitable[None]:
-        """Return once the topic exists; create it if it does not."""
+    @property
+    def ensure_internal_topic(self) -> Callable[[str], Awaitable[None]]:
+        """Returns once the topic exists; creates it if it does not."""
         ...
 
 

@@ -12,6 +12,7 @@ from penstock.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTxnState,
+    NotEnoughReplicas,
     PenstockError,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -95,6 +96,11 @@ def _append(
     partition = context.replicas.partition_of(topic, sent.partition)
     if sent.records is None:
         raise InvalidRecord("a partition without records")
+    if acks == ACKS_ALL and partition.in_sync_count < topic.config.min_insync_replicas:
+        raise NotEnoughReplicas(
+            f"{partition.at} has {partition.in_sync_count} replica in sync, min.insync.replicas is "
+            f"{topic.config.min_insync_replicas}"
+        )
     batch, header = admit(sent.records, topic.config, now_ms)
     if header.attributes & TRANSACTIONAL_MASK:
         # No coordinator would ever end it, and what comes after an open transaction is hidden from committed readers.

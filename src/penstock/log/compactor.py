@@ -88,7 +88,7 @@ class Compactor:
             stable_offset,
             self._clock.now_ms(),
             dedupe_buffer_bytes=self._config.log_cleaner_dedupe_buffer_size,
-            unpacked_bytes_max=log.config.max_message_bytes * self._config.penstock_decompression_ratio_max,
+            unpacked_bytes_max=log.config.unpacked_bytes_max,
             producers=log.producers.tails(),
         )
 

@@ -9,9 +9,6 @@ from penstock.records.batch import BatchHeader, check_produced, read_header, set
 from penstock.records.compression import Codec
 from penstock.records.record import recompress, validate_records
 
-# Records may be this many times larger than the largest batch once they are unpacked (TRAPS S3).
-UNPACKED_RATIO_MAX = 64
-
 _CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -28,7 +25,7 @@ def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryvi
         raise MessageTooLarge(f"the batch has {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}")
     header = check_produced(batch)
     must_look_inside = config.compact or config.timestamp_before_max_ms != _LONG_MAX
-    unpacked_max = config.max_message_bytes * UNPACKED_RATIO_MAX
+    unpacked_max = config.unpacked_bytes_max
     if must_look_inside:
         earliest = max(now_ms - config.timestamp_before_max_ms, 0)
         validate_records(batch, header, unpacked_max, keys_required=config.compact, timestamp_min=earliest)

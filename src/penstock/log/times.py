@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.errors import CorruptMessage, InvalidRecord, MessageTooLarge, UnsupportedCompressionType
-from penstock.log.intake import UNPACKED_RATIO_MAX
 from penstock.log.partition_log import PartitionLog
 from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.model import LeaderEpoch, Offset
@@ -61,7 +60,7 @@ def look(log: PartitionLog, end: Offset, timestamp: int = NO_TIMESTAMP) -> LogVi
         active = log.segments[-1]
         hint = _hint(active, timestamp)
         views[-1] = SegmentView(active, active.size, active.next_offset, True, active.max_timestamp, hint)
-    return LogView(tuple(views), log.log_start, end, log.config.max_message_bytes * UNPACKED_RATIO_MAX)
+    return LogView(tuple(views), log.log_start, end, log.config.unpacked_bytes_max)
 
 
 def first_at(view: LogView, timestamp: int) -> Found | None:

@@ -25,6 +25,10 @@ class Partition:
         self._flush_timer: asyncio.TimerHandle | None = None
 
     @property
+    def in_sync_count(self) -> int:
+        return 1
+
+    @property
     def high_watermark(self) -> Offset:
         """One replica: what is written is committed. Durability is promised by acks=all, not by visibility."""
         return self.log.next_offset

@@ -1,7 +1,7 @@
 """One row per API served: its handler, and the resource and operation its requests are to be authorised for.
 
-Called by server.dispatch. A row cannot be made without resource and operation, and an API of wire.apis without a row stops
-the broker from being imported (TRAPS S8).
+Called by server.dispatch. A row cannot be made without resource and operation, and an API of wire.apis without a row
+stops the broker from being imported (TRAPS S8).
 """
 
 from collections.abc import Awaitable, Callable, Mapping

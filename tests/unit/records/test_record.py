@@ -1,6 +1,10 @@
 """Records of hand-made batches: what the layout means, and what each lie in it earns."""
 
+from typing import Any
+
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from penstock.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge, PenstockError
 from penstock.records.batch import HEADER_BYTES, BatchHeader, check_produced, crc_is_right, read_header
@@ -138,6 +142,15 @@ def test_an_emptied_batch_keeps_offsets_sequence_and_time() -> None:
     # Neither a compression without data nor a horizon without a time to keep it in.
     assert header.attributes & 0x47 == 0
     assert decode(empty) == []
+
+
+@pytest.mark.parametrize("reader", [AiokafkaBatch, KafkaPythonBatch])
+def test_other_clients_find_nothing_in_an_emptied_batch_and_know_where_to_go_on(reader: Any) -> None:
+    empty = encode_empty_batch(read_header(encode_batch(RECORDS, compression=Codec.LZ4)))
+    batch = reader(bytes(empty))
+    assert batch.validate_crc()
+    assert list(batch) == []
+    assert batch.next_offset == 4
 
 
 def test_header_names_that_are_no_text_survive() -> None:
