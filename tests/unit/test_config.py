@@ -79,7 +79,7 @@ def entry_of(entries: list[describe_module.ConfigEntry], name: str) -> describe_
 def test_a_topic_shows_every_kafka_setting_with_kafkas_default_and_ours_besides():
     shown = {entry.name: entry.value for entry in describe_topic(BrokerConfig(), {})}
     assert {name: shown[name] for name in KAFKA_TOPIC_DEFAULTS} == KAFKA_TOPIC_DEFAULTS
-    assert shown.keys() - KAFKA_TOPIC_DEFAULTS.keys() == {"penstock.durability"}
+    assert shown.keys() - KAFKA_TOPIC_DEFAULTS.keys() == {"penstock.durability", "penstock.decompression.ratio.max"}
 
 
 def test_defaults_derived_from_the_broker_are_the_topic_tables_own():

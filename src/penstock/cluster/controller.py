@@ -169,7 +169,7 @@ class Controller:
                 return grown
             present = result.reads[0]
             if present is None or present.create_revision != topic.create_revision:
-                await self._forget([put.key for put in puts])
+                # Whoever deleted it deletes what was written here as well: it came before, or was refused.
                 raise UnknownTopicOrPartition(f"topic {name!r} was deleted")
             # Partition keys already written lie beyond the topic's count, where the next round writes them again.
             await self._feed.reached(present.mod_revision)

@@ -37,6 +37,8 @@ def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryvi
     if config.message_timestamp_type == "LogAppendTime":
         set_log_append_time(batch, now_ms)
         header = read_header(batch)
+    elif header.is_log_append_time:
+        raise InvalidTimestamp("the topic keeps the producer's timestamps, and the batch says it has the broker's")
     elif header.max_timestamp > now_ms + config.timestamp_after_max_ms:
         raise InvalidTimestamp(
             f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "

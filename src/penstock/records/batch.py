@@ -30,6 +30,7 @@ COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET = Struct(">q")
@@ -133,6 +134,8 @@ def check_produced(view: memoryview) -> BatchHeader:
         )
     if header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
+    if header.attributes & DELETE_HORIZON_MASK:
+        raise InvalidRecord("only compaction sets a delete horizon: from a client it would end tombstones early")
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:

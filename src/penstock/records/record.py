@@ -21,6 +21,7 @@ from penstock.records.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,
     CRC_COVERS_FROM,
+    DELETE_HORIZON_MASK,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -32,7 +33,6 @@ from penstock.records.batch import (
 from penstock.records.compression import Codec, compress, decompress
 
 # Bit 6: base_timestamp is not a record's time but the time from which tombstones and markers may go (KIP-534).
-DELETE_HORIZON_MASK = 0x40
 NO_TIMESTAMP = -1
 
 _RECORD_BYTES_MIN = 7  # seven one-byte numbers: an empty record at its shortest

@@ -357,7 +357,6 @@ async def test_a_topic_deleted_while_it_grows_leaves_nothing(node):
     )
     assert isinstance(deleted[0], Topic)
     assert isinstance(grown, UnknownTopicOrPartition)
-    await node.controller.clean_orphans()
     assert await keys(node, "partitions/") == []
 
 

@@ -369,6 +369,7 @@ async def test_a_closed_store_refuses_and_ends_its_watches(client):
     await anext(watch)
     taking = asyncio.ensure_future(anext(watch))
     await client.get("/a")
+    await client.get("/a")
     await client.close()
     with pytest.raises(Unavailable):
         await taking
