@@ -86,25 +86,12 @@ def lock_holder(path: Path) -> int | None:
     """The process that has the lock. The file names whoever had it last; only the kernel knows whether it still has."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         match = re.search(rb"pid (\d+)", file.read(64))
-        process = int(match[1]) if match else 0
-        # A dead process holds nothing; this spares a broker that starts just now from meeting our own attempt.
-        if process and not _is_alive(process):
-            return None
         try:
+            # Had for some microseconds, if it is free: a broker that starts in just these would think it taken.
             fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return process
+            return int(match[1]) if match else 0
     return None
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _has_segments(directory: str) -> bool:

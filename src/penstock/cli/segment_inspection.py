@@ -164,7 +164,7 @@ def _broken(fd: int, position: int, size: int, fault: str, found: tuple[int, Bat
         at, header = found
         what = f"{fault}; {at - position} bytes are lost, the next whole batch is at byte {at}, offset"
         return Problem(f"{what} {header.base_offset}", position, DAMAGE_ADVICE)
-    if _is_zero(fd, position, size):
+    if size - position >= HEADER_BYTES and _is_zero(fd, position, size):
         return Problem(f"the last {size - position} bytes are zeroes", position, CUT_ADVICE)
     return Problem(f"torn tail: {fault}", position, CUT_ADVICE)
 

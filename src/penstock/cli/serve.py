@@ -30,7 +30,6 @@ than once, -o wins over the other options, and those over the file."""
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    log_to_stderr(options.log_level, options.log_format)
     if not __debug__:
         return _refuse("penstock relies on its assertions: run it without -O and without PYTHONOPTIMIZE")
     try:
@@ -45,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     except PenstockError as error:
         return _refuse(str(error))
+    log_to_stderr(options.log_level, options.log_format)
     raise_file_limit()
     # Only here: an option that is wrong should be told before the broker is imported.
     import uvloop
@@ -100,8 +100,8 @@ def explain_start_failure(error: OSError, config: BrokerConfig) -> str:
 
 
 def _address(error: OSError, config: BrokerConfig) -> str:
-    # Which of the two it was stands only in the text.
-    if config.http is not None and str(config.http.port) in str(error) and str(config.listen.port) not in str(error):
+    # Which of the two it was stands only in the text: ('127.0.0.1', 9092).
+    if config.http is not None and f", {config.http.port})" in str(error) and config.http != config.listen:
         return f"--http {config.http}"
     return f"--listen {config.listen}"
 

@@ -369,7 +369,6 @@ class ClassicGroup:
 
     def _give_up_assignment(self, step: Step, code: ErrorCode, now: Now) -> None:
         for member in self.members:
-            member.assignment = b""
             if member.syncing is not None:
                 step.replies.append((member.syncing, SyncReply(code)))
                 member.syncing = None
@@ -431,7 +430,6 @@ class ClassicGroup:
 
     def _remove(self, step: Step, member_id: str) -> None:
         member = self.members.remove(member_id)
-        self._pending_sync.discard(member_id)
         if member.joining is not None:
             step.replies.append((member.joining, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER)))
         if member.syncing is not None:

@@ -30,6 +30,7 @@ from penstock.wire.produce import (
 )
 
 ACKS_ALL = -1
+LOOP_S_MAX = 1.0  # one request keeps the loop, and with it everybody else, no longer than this and one batch
 Wait = asyncio.Future[None]
 
 
@@ -48,6 +49,8 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
             try:
                 if not -1 <= acks <= 1:
                     raise _BadAcks(acks)
+                if (results or answers) and context.clock.monotonic() - request.started > LOOP_S_MAX:
+                    raise _TooLong
                 result, wait = _append(context, topic, sent, acks, now_ms)
                 if wait is not None:
                     waits.append((wait, answers, len(answers)))
@@ -79,6 +82,15 @@ class _NotInTime(PenstockError):
 
     def __init__(self, timeout_ms: int) -> None:
         super().__init__(f"the batch is written but was not on stable storage after {timeout_ms} ms")
+
+
+class _TooLong(PenstockError):
+    """Batches of a hundred bytes may unfold to megabytes each; the rest of them is left to the next request."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+    def __init__(self) -> None:
+        super().__init__("nothing was written: the batches before this one took too long to unpack")
 
 
 def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> HostedTopic | PenstockError:

@@ -28,6 +28,7 @@ REQUESTS_IN_FLIGHT_MAX = 64
 OWN_BUFFER_BYTES_MIN = 4 * 1024
 OWN_BUFFER_KEPT_BYTES_MAX = 2 << 20
 WRITE_HIGH_BYTES = 4 << 20
+JOINED_BYTES_MAX = 64 * 1024
 
 
 class Host(Protocol):
@@ -72,6 +73,8 @@ class Connection(asyncio.BufferedProtocol):
         "_is_starved",
         "_is_writable",
         "_pending",
+        "_replies",
+        "_replies_bytes",
         "_transport",
         "_unmuting",
         "_unsent_bytes",
@@ -96,6 +99,9 @@ class Connection(asyncio.BufferedProtocol):
         self._unmuting: asyncio.TimerHandle | None = None
         # Of answers that are made and wait for those before them.
         self._unsent_bytes = 0
+        # Replies made while frames are being taken; None otherwise.
+        self._replies: list[bytes] | None = None
+        self._replies_bytes = 0
 
     # From the transport
 
@@ -154,6 +160,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str, why: str) -> None:
         """End it now. `reason` is one of a few, to be counted; `why` is for people."""
+        self._write_replies()
         # Without a transport nothing more is taken or written, though connection_lost comes only later.
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -201,6 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         host, state = self._host, self.state
         if state is None:
             return end
+        self._replies = []
         while end - at >= LENGTH_BYTES:
             if not self._may_take:
                 if self._transport is None:
@@ -225,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close("malformed", str(error))
                 return end
             at = stop
+        self._write_replies()
         if at == end:
             self.frame_since = None
         elif at > 0 or self.frame_since is None:
@@ -299,6 +308,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_answer(self, _: asyncio.Future[Reply]) -> None:
         pending = self._pending
+        if self._replies is None:
+            self._replies = []
         while pending and pending[0].done():
             answer = pending.popleft()
             if answer.cancelled():
@@ -310,6 +321,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close("failed", f"a request failed: {error!r}")
                 return
             self._write(answer.result())
+        self._write_replies()
         if not pending:
             self._unsent_bytes = 0
         if self.state is not None and self.state.throttle_ms:
@@ -321,11 +333,27 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or reply is None:
             return
         if isinstance(reply, bytes):
-            transport.write(reply)
+            if self._replies is None:
+                transport.write(reply)
+                return
+            self._replies.append(reply)
+            self._replies_bytes += len(reply)
+            if self._replies_bytes > JOINED_BYTES_MAX:
+                # Not more: a client that does not read is noticed by what the transport cannot send.
+                self._write_replies()
+                self._replies = []
         elif isinstance(reply, Hangup):
             self.close("hangup", reply.why)
         else:
+            self._write_replies()
             transport.writelines(reply)
+
+    def _write_replies(self) -> None:
+        """Send what the frames of one reading earned in one go: the system call costs more than most requests."""
+        replies, self._replies = self._replies, None
+        self._replies_bytes = 0
+        if replies and self._transport is not None:
+            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
     # Flow
 

@@ -58,11 +58,12 @@ class Dispatcher:
         answer = self._dispatch(connection, frame, header, started)
         meter = self._meters[header.api_key]
         meter.requests.value += 1
-        ended = self._now()
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, bytes):
+            meter.latency_ms.observe((self._now() - started) * 1000)
+        elif isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda _: meter.latency_ms.observe((self._now() - started) * 1000))
         else:
-            meter.latency_ms.observe((ended - started) * 1000)
+            meter.latency_ms.observe((self._now() - started) * 1000)
         return answer
 
     def _dispatch(

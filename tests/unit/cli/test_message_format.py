@@ -54,7 +54,7 @@ def test_a_template_names_the_parts_of_a_message() -> None:
 
 
 def test_a_part_that_no_message_has_is_answered_with_those_it_has() -> None:
-    with pytest.raises(typer.BadParameter, match="colour.*offset"):
+    with pytest.raises(typer.BadParameter, match=r"colour.*offset"):
         compile_template("{colour}")
 
 

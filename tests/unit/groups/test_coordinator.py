@@ -252,6 +252,14 @@ async def test_a_refused_first_member_leaves_no_group_behind(coordinator: GroupC
     assert coordinator.find("g") is None
 
 
+async def test_a_group_that_had_a_generation_is_not_forgotten_with_its_last_member(
+    coordinator: GroupCoordinator,
+) -> None:
+    (joined,) = await stable(coordinator)
+    await coordinator.leave("g", [Leaver(joined.member_id, None, "")])
+    assert (await join(coordinator)).generation == 3
+
+
 async def test_huge_metadata_is_refused(coordinator: GroupCoordinator) -> None:
     reply = await join(coordinator, protocols=(("range", b"x" * 600_000), ("sticky", b"x" * 600_000)))
     assert reply.code is ErrorCode.INVALID_REQUEST

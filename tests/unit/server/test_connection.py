@@ -188,6 +188,20 @@ def test_a_client_that_does_not_read_is_not_read_from_and_disturbs_nobody(
     assert size > 8 * MIB
 
 
+def test_small_requests_with_large_answers_are_not_taken_faster_than_the_answers_are_read(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, inside: Any
+) -> None:
+    create(penstock_broker, "orders", 2000)
+    look, other = inside(penstock_broker), connect(penstock_broker)
+    slow = connect(penstock_broker, receive_buffer_bytes=64 * 1024)
+    count = 3000
+    slow.send(b"".join(frames.make(METADATA, 12, number, topics=None) for number in range(count)))
+    look.until(lambda: look_unsent(penstock_broker) > WRITE_HIGH_BYTES)
+    assert other.ask(API_VERSIONS, 0).error_code == 0
+    assert look.unsent_bytes() <= WRITE_HIGH_BYTES + MIB
+    assert look.requests("Metadata") < count // 4
+
+
 def look_unsent(broker: EmbeddedBroker) -> int:
     listener: Any = broker.broker.listener
     return sum(one._transport.get_write_buffer_size() for one in listener._connections if one._transport)

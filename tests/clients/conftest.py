@@ -1,0 +1,64 @@
+"""Fixtures of the real clients: `driver`, one of them; `client`, the same pointed at a broker of the test's own."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.testing import EmbeddedBroker
+
+# The parts that tests share lie beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from client import Client
+from driver import Driver
+from proxy import CuttingProxy
+from roster import Kind
+from toolchains import ToolchainMissing
+
+Drivers = Callable[[Kind], Driver]
+
+
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    """Starts each client's driver when it is first needed, and keeps it: a JVM takes longer to start than its tests."""
+    running: dict[str, Driver] = {}
+    diaries = tmp_path_factory.mktemp("drivers")
+
+    def start(kind: Kind) -> Driver:
+        if kind.name not in running or not running[kind.name].is_alive:
+            running[kind.name] = Driver(kind.command(), os.environ, diaries / kind.name)
+        return running[kind.name]
+
+    yield start
+    for driver in running.values():
+        driver.end()
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest, drivers: Drivers) -> Iterator[Driver]:
+    try:
+        started = drivers(request.param)
+    except ToolchainMissing as reason:
+        pytest.skip(str(reason))
+    yield started
+    if request.session.testsfailed:
+        request.node.add_report_section("teardown", "driver", started.diary())
+    try:
+        started.call("close_all")
+    except Exception:
+        started.end()  # it may hold what the next test must not meet; that one gets a new driver
+        raise
+
+
+@pytest.fixture
+def client(penstock_broker: EmbeddedBroker, driver: Driver) -> Client:
+    return Client(driver, penstock_broker.bootstrap)
+
+
+@pytest.fixture
+def proxy() -> Iterator[CuttingProxy]:
+    with CuttingProxy() as running:
+        yield running

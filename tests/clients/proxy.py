@@ -1,0 +1,163 @@
+"""A proxy between client and broker that cuts connections where it hurts: around the frames of Produce.
+
+Called by the tests of connection loss, through the fixture `proxy`. Every few Produce requests, by a seed, one meets a
+fate: it never arrives, arrives in half, or arrives whole while its reply is lost, whole or in half. With it goes
+whatever else was under way on that connection.
+"""
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import TracebackType
+from typing import Any, Self
+
+PRODUCE = 0
+DEADLINE_S = 30.0
+LENGTH = struct.Struct(">i")
+REQUEST_START = struct.Struct(">hhi")  # api key, version, correlation id
+
+
+class Fate(Enum):
+    NEVER_SENT = auto()
+    HALF_SENT = auto()
+    REPLY_LOST = auto()
+    REPLY_HALVED = auto()
+
+
+class _Cut(Exception):
+    """This connection ends here."""
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A client's connection and ours to the broker, and the replies on it that will not arrive."""
+
+    client: asyncio.StreamWriter
+    broker: asyncio.StreamWriter
+    doomed: dict[int, Fate] = field(default_factory=dict)  # by correlation id
+
+
+class CuttingProxy:
+    def __init__(self, seed: int = 7) -> None:
+        self.fates: Counter[Fate] = Counter()
+        self._random = random.Random(seed)
+        self._gap_max = 0  # 0: nothing is cut
+        self._until_next = 0
+        self._target = ("", 0)
+        self._pairs: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server: asyncio.Server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE_S)
+        self._loop.close()
+
+    def forward_to(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._target = (host, int(port))
+
+    def cut_every(self, requests: int) -> None:
+        """From now on one Produce request out of 1 to `requests` meets a fate."""
+        self._gap_max = requests
+        self._until_next = self._random.randint(1, requests)
+
+    def calm(self) -> None:
+        self._gap_max = 0
+
+    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._pairs.add(task)
+        to_broker: asyncio.StreamWriter | None = None
+        try:
+            from_broker, to_broker = await asyncio.open_connection(*self._target)
+            pair = _Pair(to_client, to_broker)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pass_requests(from_client, pair))
+                both.create_task(self._pass_replies(from_broker, pair))
+        except* (_Cut, OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._pairs.discard(task)
+            for writer in (to_client, to_broker):
+                if writer is not None:
+                    self._hang_up(writer)
+
+    async def _pass_requests(self, source: asyncio.StreamReader, pair: _Pair) -> None:
+        while True:
+            frame = await _read_frame(source)
+            api_key, _, correlation_id = REQUEST_START.unpack_from(frame, LENGTH.size)
+            fate = self._fate() if api_key == PRODUCE else None
+            if fate in (Fate.NEVER_SENT, Fate.HALF_SENT):
+                self.fates[fate] += 1
+                if fate is Fate.HALF_SENT:
+                    await _send(pair.broker, frame[: len(frame) // 2])
+                raise _Cut
+            if fate is not None:
+                pair.doomed[correlation_id] = fate
+            await _send(pair.broker, frame)
+
+    async def _pass_replies(self, source: asyncio.StreamReader, pair: _Pair) -> None:
+        while True:
+            frame = await _read_frame(source)
+            (correlation_id,) = LENGTH.unpack_from(frame, LENGTH.size)
+            fate = pair.doomed.pop(correlation_id, None)
+            if fate is not None:
+                self.fates[fate] += 1
+                if fate is Fate.REPLY_HALVED:
+                    await _send(pair.client, frame[: len(frame) // 2])
+                raise _Cut
+            await _send(pair.client, frame)
+
+    def _fate(self) -> Fate | None:
+        if self._gap_max == 0:
+            return None
+        self._until_next -= 1
+        if self._until_next > 0:
+            return None
+        self._until_next = self._random.randint(1, self._gap_max)
+        return self._random.choice(list(Fate))
+
+    def _hang_up(self, writer: asyncio.StreamWriter) -> None:
+        """With a farewell or with a reset: clients tell them apart."""
+        if self._random.random() < 0.5:
+            connection: socket.socket = writer.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        for pair in list(self._pairs):
+            pair.cancel()
+        await asyncio.gather(*self._pairs, return_exceptions=True)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
+
+
+async def _read_frame(source: asyncio.StreamReader) -> bytes:
+    """A whole frame, its length in front."""
+    head = await source.readexactly(LENGTH.size)
+    return head + await source.readexactly(LENGTH.unpack(head)[0])
+
+
+async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    await writer.drain()

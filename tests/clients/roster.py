@@ -1,0 +1,46 @@
+"""The clients tried, and what each of them cannot do by itself.
+
+Called by conftest and the tests. A feature a client does not have is no test of it; a client whose toolchain is not on
+this machine is a skipped test that says so.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from toolchains import go_driver, java_driver, kcat_driver, node_driver, python_driver
+
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    name: str
+    command: Callable[[], list[str]]  # how to start its driver; makes it first where it has to be made
+    lacks: frozenset[str] = frozenset()
+    codec_packages: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+KINDS = (
+    Kind(
+        "confluent",
+        functools.partial(python_driver, "confluent_driver.py"),
+        lacks=frozenset({"log_dirs", "quotas", "delete_offsets"}),
+    ),
+)
+
+
+def needs_codec(request: pytest.FixtureRequest, codec: str) -> None:
+    """Skip where a client keeps this compression in a package that is not installed."""
+    kind: Kind = request.node.callspec.params["driver"]
+    package = kind.codec_packages.get(codec)
+    if package is not None and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{kind.name} compresses with {codec} only if the Python package {package} is installed")
+
+
+def clients(*features: str, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """Run a test with every client that has these features."""
+    able = [kind for kind in KINDS if not kind.lacks.intersection(features) and kind.name not in without]
+    return pytest.mark.parametrize("driver", able, ids=lambda kind: kind.name, indirect=True)

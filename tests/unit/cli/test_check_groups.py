@@ -1,0 +1,117 @@
+"""What two looks at a group tell about why it does not move."""
+
+from dataclasses import replace
+
+from penstock.cli.check_groups import judge, needs_second_look
+from penstock.cli.finding import Report
+from penstock.cli.group_lag import GroupView, Member, PartitionLag
+from penstock.model import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ANNA = Member("m-1", "anna", "10.0.0.1", None, (T0, T1))
+TOPICS = {"t": 2}
+
+
+def lag(at: TopicPartition, committed: int | None, end: int | None, owner: Member | None = ANNA) -> PartitionLag:
+    return PartitionLag(at, committed, 0, end, owner, None)
+
+
+STEADY = GroupView("g", "stable", "classic", "range", None, (ANNA,), (lag(T0, 10, 10), lag(T1, 10, 10)))
+
+
+def findings(before: GroupView, after: GroupView, topics: dict[str, int] = TOPICS) -> list[str]:
+    report = Report()
+    judge(before, after, topics, 6.0, report)
+    assert all(finding.why and finding.todo for finding in report.findings)
+    return [finding.what for finding in report.findings]
+
+
+def test_a_group_at_the_end_of_its_topics_is_well() -> None:
+    report = Report()
+    judge(STEADY, STEADY, TOPICS, 6.0, report)
+    assert report.findings == []
+    assert report.sound == ["group g: stable, 1 members, lag 0"]
+    assert not needs_second_look(STEADY)
+
+
+def test_a_group_nobody_has_heard_of() -> None:
+    gone = GroupView("g", "dead", "unknown", "", None, (), ())
+    assert findings(gone, gone) == ["group g does not exist"]
+
+
+def test_a_rebalance_is_stuck_only_if_it_is_seen_twice() -> None:
+    waiting = replace(STEADY, state="preparing rebalancing")
+    assert needs_second_look(waiting)
+    assert findings(STEADY, waiting) == []
+    (found,) = findings(waiting, replace(STEADY, state="completing rebalancing"))
+    assert "rebalancing for 6 s" in found
+    assert "anna on 10.0.0.1" in found
+    assert findings(waiting, STEADY) == []
+
+
+def test_messages_wait_and_nobody_is_there() -> None:
+    empty = replace(STEADY, state="empty", members=(), partitions=(lag(T0, 4, 10, None),))
+    assert not needs_second_look(empty)
+    assert findings(empty, empty) == ["group g has no members, and 6 messages wait"]
+    idle = replace(empty, partitions=(lag(T0, 10, 10, None),))
+    assert findings(idle, idle) == []
+
+
+def test_retention_that_ran_past_the_consumer() -> None:
+    late = PartitionLag(T0, 5, 50, 60, ANNA, None)
+    view = replace(STEADY, partitions=(late, lag(T1, 10, 10)))
+    assert late.lag == 10
+    (found, *_) = findings(view, view)
+    assert found == "group g: t-0 is committed at 5, but starts at 50"
+
+
+def test_a_commit_past_the_end() -> None:
+    view = replace(STEADY, partitions=(lag(T0, 20, 10), lag(T1, 10, 10)))
+    assert findings(view, view) == ["group g: t-0 is committed at 20, but ends at 10"]
+
+
+def test_a_topic_that_is_gone() -> None:
+    gone = PartitionLag(TopicPartition("old", 0), 3, None, None, None, "unknown topic")
+    view = replace(STEADY, partitions=(*STEADY.partitions, gone))
+    assert findings(view, view) == ["group g reads topic old, which does not exist"]
+
+
+def test_a_partition_that_does_not_answer() -> None:
+    broken = PartitionLag(T0, 3, None, None, ANNA, "storage failed")
+    view = replace(STEADY, partitions=(broken, lag(T1, 10, 10)))
+    assert findings(view, view) == ["group g: the end of t-0 cannot be asked (storage failed)"]
+
+
+def test_partitions_nobody_owns() -> None:
+    assert findings(STEADY, STEADY, {"t": 4}) == ["group g: nobody owns partition 2, 3 of t"]
+
+
+def test_a_topic_no_member_reads_any_more() -> None:
+    other = lag(TopicPartition("u", 0), 1, 5, None)
+    view = replace(STEADY, partitions=(*STEADY.partitions, other))
+    assert findings(view, view, {"t": 2, "u": 1}) == ["group g has members, but none reads u, where 4 messages wait"]
+
+
+def test_a_member_that_commits_nothing_while_messages_wait() -> None:
+    before = replace(STEADY, partitions=(lag(T0, 4, 10), lag(T1, 4, 10)))
+    after = replace(STEADY, partitions=(lag(T0, 4, 12), lag(T1, 9, 10)))
+    assert needs_second_look(before)
+    (found,) = findings(before, after)
+    assert found == "group g: anna on 10.0.0.1 has committed nothing for 6 s on t-0, where 8 messages wait"
+
+
+def test_a_lag_that_grows_although_the_group_reads() -> None:
+    before = replace(STEADY, partitions=(lag(T0, 4, 10), lag(T1, 10, 10)))
+    after = replace(STEADY, partitions=(lag(T0, 8, 30), lag(T1, 10, 10)))
+    assert findings(before, after) == ["group g: the lag grows, by 16 to 22 in 6 s"]
+    shrinking = replace(STEADY, partitions=(lag(T0, 9, 11), lag(T1, 10, 10)))
+    assert findings(before, shrinking) == []
+
+
+def test_more_members_than_partitions_is_only_a_note() -> None:
+    spare = Member("m-2", "bert", "10.0.0.2", "static-1", ())
+    view = replace(STEADY, members=(ANNA, spare))
+    report = Report()
+    judge(view, view, TOPICS, 6.0, report)
+    assert report.findings == []
+    assert "static-1 on 10.0.0.2 has nothing to read" in report.notes[0]
