@@ -58,11 +58,13 @@ class Broker:
             (config.controller_quota_window_num, float(config.controller_quota_window_size_seconds)),
         )
         self.logs = LogDirectory(self.disk, config.data_dir, self.clock, self.rng)
+        self.logs.observe_sync_ms = self.metrics.fsync_latency.observe
         self.replicas = Replicas(self.logs, self.metrics)
         self.image = ClusterImage(Layout())
         self.groups = GroupCoordinator(config, self.clock, self.rng)
         self.listener = Listener(config, self.clock, self.metrics, self.quotas)
-        self.endpoint = Endpoint("", 0)
+        self.bound = Endpoint("", 0)  # where we listen
+        self.endpoint = Endpoint("", 0)  # what clients are told, which may be another address on the way to us
         self.http_endpoint: Endpoint | None = None
         self._http: HttpDoor | None = None
         self._is_serving = False
@@ -82,8 +84,8 @@ class Broker:
         self._take_broker_configs()
         self.quotas.replace(self.image.client_quotas)
 
-        bound = await self.listener.bind(config.listen)
-        self.endpoint = Endpoint(config.advertise.host, config.advertise.port or bound.port)
+        self.bound = await self.listener.bind(config.listen)
+        self.endpoint = Endpoint(config.advertise.host, config.advertise.port or self.bound.port)
         self._run(feed.run())
         rack = config.broker_rack or None
         registration = Registration(self.node_id, self.endpoint, rack, self._claim.id)
@@ -115,7 +117,7 @@ class Broker:
             producer_ids=ProducerIds(controller.allocate_producer_id_block),
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
         )
-        await self._open_http()
+        await self._open_http(context.fetch_sessions)
         await self.listener.serve(Dispatcher(context))
         self._is_serving = True
         self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
@@ -213,8 +215,9 @@ class Broker:
 
     # What is seen from outside
 
-    async def _open_http(self) -> None:
-        attach_gauges(self.metrics, self.replicas, self.listener, self.disk)
+    async def _open_http(self, fetch_sessions: FetchSessions) -> None:
+        attach_gauges(self.metrics, self.replicas, self.groups, self.listener, self.disk)
+        self.metrics.fetch_sessions.read = lambda: len(fetch_sessions)
         if self.config.http is None:
             return
         self._http = HttpDoor(
@@ -235,7 +238,9 @@ class Broker:
     # Housekeeping
 
     async def _apply_retention(self) -> None:
-        await self.logs.apply_retention(self.replicas.committed_offsets(), self.config.producer_id_expiration_ms)
+        offsets = self.replicas.committed_offsets()
+        gone = await self.logs.apply_retention(offsets, self.config.producer_id_expiration_ms)
+        self.metrics.segments_deleted.value += gone
 
     async def _expire_producers(self) -> None:
         before_ms = self.clock.now_ms() - self.config.producer_id_expiration_ms

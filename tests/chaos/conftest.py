@@ -13,6 +13,9 @@ import pytest
 
 from penstock.model import Endpoint
 
+# The parts that tests share lie beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 30.0
 SAMPLE_S = 0.02
@@ -30,16 +33,15 @@ class BrokerProcess:
         self.log_path = data_dir.with_suffix(".log")
 
     async def start(self) -> None:
+        async with asyncio.timeout(START_DEADLINE_S):
+            await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
         options = [part for setting in self._settings for part in ("-o", setting)]
         command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(self._data_dir)]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *options]
         with self.log_path.open("w") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        async with asyncio.timeout(START_DEADLINE_S):
-            await asyncio.to_thread(self._read_addresses)
-
-    def _read_addresses(self) -> None:
-        assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
             words = line.split()

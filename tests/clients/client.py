@@ -7,10 +7,11 @@ import itertools
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from driver import ClientError, Driver, Event
+from driver import Driver, Event
 
 WAIT_DEADLINE_S = 45.0
 
@@ -46,9 +47,13 @@ class Producer:
 
     def send(self, topic: str, records: Iterable[Record]) -> list[tuple[int, int]]:
         """Partition and offset of each record, once all are acknowledged."""
-        sent = [record.as_sent() for record in records]
-        answers = self._driver.call("send", producer=self._name, topic=topic, records=sent)
+        answers = self.begin(topic, records).result(WAIT_DEADLINE_S)
         return [(partition, offset) for partition, offset in answers]
+
+    def begin(self, topic: str, records: Iterable[Record]) -> "Future[Any]":
+        """Send, and do not wait."""
+        sent = [record.as_sent() for record in records]
+        return self._driver.begin("send", producer=self._name, topic=topic, records=sent)
 
     def close(self) -> None:
         self._driver.call("close_producer", producer=self._name)

@@ -2,7 +2,7 @@
 
 Called by the tests of connection loss, through the fixture `proxy`. Every few Produce requests, by a seed, one meets a
 fate: it never arrives, arrives in half, or arrives whole while its reply is lost, whole or in half. With it goes
-whatever else was under way on that connection.
+whatever else was under way on that connection. It can also hold a producer in the middle of its work.
 """
 
 import asyncio
@@ -49,8 +49,11 @@ class CuttingProxy:
         self._random = random.Random(seed)
         self._gap_max = 0  # 0: nothing is cut
         self._until_next = 0
+        self._until_held = 0  # 0: nobody is held
+        self._is_holding = threading.Event()
         self._target = ("", 0)
         self._pairs: set[asyncio.Task[None]] = set()
+        self._released = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -81,6 +84,16 @@ class CuttingProxy:
     def calm(self) -> None:
         self._gap_max = 0
 
+    def hold_after(self, requests: int) -> None:
+        """Let so many Produce requests pass, and no more until `release`."""
+        self._until_held = requests + 1
+
+    def wait_until_holding(self) -> None:
+        assert self._is_holding.wait(DEADLINE_S), "nothing came that could be held"
+
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self._released.set)
+
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -92,8 +105,8 @@ class CuttingProxy:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_requests(from_client, pair))
                 both.create_task(self._pass_replies(from_broker, pair))
-        except* (_Cut, OSError, asyncio.IncompleteReadError):
-            pass
+        except* (_Cut, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # cut by us, ended by either side, or the proxy ends
         finally:
             self._pairs.discard(task)
             for writer in (to_client, to_broker):
@@ -104,7 +117,10 @@ class CuttingProxy:
         while True:
             frame = await _read_frame(source)
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, LENGTH.size)
-            fate = self._fate() if api_key == PRODUCE else None
+            fate = None
+            if api_key == PRODUCE:
+                await self._hold()
+                fate = self._fate()
             if fate in (Fate.NEVER_SENT, Fate.HALF_SENT):
                 self.fates[fate] += 1
                 if fate is Fate.HALF_SENT:
@@ -125,6 +141,15 @@ class CuttingProxy:
                     await _send(pair.client, frame[: len(frame) // 2])
                 raise _Cut
             await _send(pair.client, frame)
+
+    async def _hold(self) -> None:
+        if self._until_held == 0:
+            return
+        self._until_held = max(1, self._until_held - 1)
+        if self._until_held == 1:
+            self._is_holding.set()
+            await self._released.wait()
+            self._until_held = 0
 
     def _fate(self) -> Fate | None:
         if self._gap_max == 0:

@@ -29,6 +29,13 @@ KINDS = (
         functools.partial(python_driver, "confluent_driver.py"),
         lacks=frozenset({"log_dirs", "quotas", "delete_offsets"}),
     ),
+    Kind(
+        "kafka-python",
+        functools.partial(python_driver, "kafka_python_driver.py"),
+        # Its alter_configs fills in what was set before, so it cannot replace all settings at once.
+        lacks=frozenset({"quotas", "replace_config"}),
+        codec_packages={"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"},
+    ),
 )
 
 

@@ -5,7 +5,7 @@ from time import time
 
 import pytest
 from client import Client, Record, numbered
-from driver import Driver
+from driver import ClientError
 from roster import COMPRESSIONS, clients, needs_codec
 
 from penstock.records.batch import read_header
@@ -13,6 +13,7 @@ from penstock.records.compression import Codec
 from penstock.testing import EmbeddedBroker
 
 TOPIC = "letters"
+TOO_LARGE = "(?i)too.?large"
 NOW_MS = int(time() * 1000)
 
 
@@ -54,4 +55,51 @@ def test_letters_come_back_as_they_were_sent(
     assert [(r.key, r.value, r.headers, r.timestamp) for r in read] == [
         (s.key, s.value, s.headers, s.timestamp) for s in sent
     ]
+    # A client may leave a batch as it is that would only grow, so "none" can be among them.
+    assert compression in codecs_in_log(penstock_broker, TOPIC) <= {compression, "none"}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS[1:])
+@clients("timestamps")
+def test_what_the_broker_compressed_can_be_read(
+    client: Client, penstock_broker: EmbeddedBroker, request: pytest.FixtureRequest, compression: str
+) -> None:
+    needs_codec(request, compression)
+    client.create_topic(TOPIC, compression_type=compression)
+    client.produce(TOPIC, letters())
+    assert [record.value for record in client.read(TOPIC, 6)] == [letter.value for letter in letters()]
     assert codecs_in_log(penstock_broker, TOPIC) == {compression}
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@clients()
+def test_every_kind_of_acknowledgement_works(client: Client, acks: str) -> None:
+    client.create_topic(TOPIC)
+    client.produce(TOPIC, numbered(50), acks=acks)
+    assert [int(record.value or b"") for record in client.read(TOPIC, 50)] == list(range(50))
+
+
+@clients()
+def test_producing_to_a_topic_that_is_not_there_makes_it(client: Client) -> None:
+    places = client.produce("made-on-demand", numbered(3))
+    assert places == [(0, 0), (0, 1), (0, 2)]
+    assert "made-on-demand" in client.admin("list_topics")
+
+
+@clients("keyed_partitions")
+def test_records_of_one_key_share_a_partition(client: Client) -> None:
+    client.create_topic(TOPIC, partitions=4)
+    letters = [Record(b"%d" % number, b"key-%d" % (number % 10), partition=None) for number in range(100)]
+    places = client.produce(TOPIC, letters)
+    partitions = {number: {partition for partition, _ in places[number::10]} for number in range(10)}
+    assert all(len(partition) == 1 for partition in partitions.values())
+    assert len(set().union(*partitions.values())) > 1
+
+
+@clients("error_codes")
+def test_a_record_over_the_limit_is_refused_by_name(client: Client) -> None:
+    client.create_topic(TOPIC, max_message_bytes="1000")
+    producer = client.producer()
+    with pytest.raises(ClientError, match=TOO_LARGE):
+        producer.send(TOPIC, [Record(b"x" * 5000)])
+    assert producer.send(TOPIC, [Record(b"small")]) == [(0, 0)]

@@ -91,12 +91,12 @@ class SimulatedFile:
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         content = b"".join(buffers)
-        room = self._disk.grow(max(0, position + len(content) - len(self._node.content)))
-        written = content[: len(content) - room]
+        missing = self._disk.grow(max(0, position + len(content) - len(self._node.content)))
+        written = content[: len(content) - missing]
         if position > len(self._node.content):
             self._node.content.extend(bytes(position - len(self._node.content)))
         self._node.content[position : position + len(written)] = written
-        if room:
+        if missing:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def read_cached(self, position: int, size: int) -> memoryview | None:

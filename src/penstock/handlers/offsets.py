@@ -221,7 +221,7 @@ async def _make_durable(
         async with asyncio.timeout_at(deadline):
             for partition, wait in waits.items():
                 try:
-                    await wait
+                    await asyncio.shield(wait)
                 except PenstockError as error:
                     failures[partition] = error
             await context.replicas.logs.save_points()

@@ -69,6 +69,7 @@ class LogDirectory:
         self._log_starts: dict[TopicPartition, SavedOffset] = {}
         self._clean_ends: dict[TopicPartition, CleanEnd] = {}
         self._removals: set[asyncio.TimerHandle] = set()
+        self.observe_sync_ms: Callable[[float], None] = lambda _: None
         self._checkpoints = _OneByOne()
         self._saves = _OneByOne()
 
@@ -129,7 +130,8 @@ class LogDirectory:
                 logger.error("%s", failure)
                 self.offline[at] = failure
                 continue
-            self.logs[at] = PartitionLog(self._disk, directory, at, topic_id, config, state)
+            log = self.logs[at] = PartitionLog(self._disk, directory, at, topic_id, config, state)
+            log.sync.observe_ms = self.observe_sync_ms
 
     def _set_aside(self, directory: Path, topic_id: TopicId) -> None:
         """A topic that was deleted, or its id that was damaged, has the directory of one of the same name."""
@@ -141,10 +143,8 @@ class LogDirectory:
     def _look_around(self, wanted: set[TopicPartition]) -> None:
         """Finish deletions that the last run began; speak of what nobody claims, and of nothing that is not there."""
         names = set(self._disk.list_names(self.root))
+        self._remove_graves([self.root / name for name in names if name.endswith(DELETED_DIRECTORY_SUFFIX)])
         for name in names:
-            if name.endswith(DELETED_DIRECTORY_SUFFIX):
-                self._disk.remove_tree(self.root / name)
-                continue
             topic, _, partition = name.rpartition("-")
             if not (topic and partition.isdecimal() and self._disk.exists(self.root / name / TOPIC_ID_FILE)):
                 continue
@@ -159,7 +159,7 @@ class LogDirectory:
     def delete(self, at: TopicPartition) -> None:
         """The topic is gone: so is its log, at once for readers, soon on disk.
 
-        The rename is not synced. If power fails before it is durable, the topic id tells the next start what it is.
+        The rename is synced when the files go. If power fails before, the topic id tells the next start what it is.
         """
         self._recovery_points.pop(at, None)
         self._log_starts.pop(at, None)
@@ -177,9 +177,16 @@ class LogDirectory:
         def remove() -> None:
             if log is not None:
                 log.close()
-            self._disk.remove_tree(grave)
+            self._remove_graves([grave])
 
         self._later(log.config.file_delete_delay_ms if log is not None else 0, remove)
+
+    def _remove_graves(self, graves: list[Path]) -> None:
+        if graves:
+            # Else power may fail between the two: the directory back under its old name, without its topic id.
+            self._disk.sync_directory(self.root)
+        for grave in graves:
+            self._disk.remove_tree(grave)
 
     async def checkpoint(self) -> None:
         """Sync what is not yet durable and write down how far every log is safe."""
@@ -215,7 +222,7 @@ class LogDirectory:
     async def _checkpoint_log(self, log: PartitionLog) -> None:
         offset, active = log.next_offset, log.segments[-1]
         snapshot, indexes = log.producers.encode(), active.encode_indexes()
-        await log.sync.wait_for(offset)
+        await asyncio.shield(log.sync.wait_for(offset))
 
         def write() -> None:
             if self.logs.get(log.at) is not log:

@@ -6,7 +6,6 @@ After stop() no sync is ever started again: one that succeeds after one that fai
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ class SyncWork(NamedTuple):
 
 
 class GroupSync:
-    __slots__ = ("_disk", "_failed", "_prepare", "_running", "_stopped", "_waiters", "durable_offset")
+    __slots__ = ("_disk", "_failed", "_next", "_prepare", "_running", "_stopped", "durable_offset", "observe_ms")
 
     def __init__(
         self,
@@ -34,60 +33,69 @@ class GroupSync:
         self._disk = disk
         self._prepare = prepare
         self._failed = failed
-        self._waiters: deque[tuple[Offset, asyncio.Future[None]]] = deque()
-        self._running = False
+        # What everyone who asks before the next sync starts is given; and the same for the one under way.
+        self._next: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[None] | None = None
         self._stopped: BaseException | None = None
         self.durable_offset = durable_offset
+        self.observe_ms: Callable[[float], None] = _ignore
 
     def wait_for(self, offset: Offset) -> asyncio.Future[None]:
-        """Resolved once everything below `offset` is on stable storage, or with the failure that prevents it."""
+        """Resolved once everything below `offset`, which is written, is on stable storage; or with why it never will.
+
+        One future for all who wait for the same sync: add a callback, or shield it before awaiting it.
+        """
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
         if offset <= self.durable_offset:
-            waiter.set_result(None)
-            return waiter
+            done: asyncio.Future[None] = loop.create_future()
+            done.set_result(None)
+            return done
         if self._stopped is not None:
-            _fail(waiter, self._stopped)
-            return waiter
-        assert not self._waiters or self._waiters[-1][0] <= offset
-        self._waiters.append((offset, waiter))
-        if not self._running:
-            self._running = True
-            loop.call_soon(self._start)
-        return waiter
+            return _failed(loop.create_future(), self._stopped)
+        if self._next is None:
+            self._next = loop.create_future()
+            if self._running is None:
+                self._running = self._next
+                loop.call_soon(self._start)
+        return self._next
 
     def stop(self, error: BaseException) -> None:
         """Nothing more will become durable here, for this reason."""
         self._stopped = error
-        waiters, self._waiters = self._waiters, deque()
-        for _, waiter in waiters:
-            if not waiter.done():
-                _fail(waiter, error)
+        for waiting in (self._running, self._next):
+            if waiting is not None and not waiting.done():
+                _failed(waiting, error)
+        self._next = None
 
     def _start(self) -> None:
-        if not self._waiters:
-            self._running = False
+        if self._next is None:
+            self._running = None
             return
+        self._running, self._next = self._next, None
         work = self._prepare()
+        began = asyncio.get_running_loop().time()
         done = self._disk.run(work.job)
-        done.add_done_callback(lambda future: self._finish(work.upto, future))
+        done.add_done_callback(lambda future: self._finish(work.upto, began, future))
 
-    def _finish(self, upto: Offset, done: "asyncio.Future[None]") -> None:
+    def _finish(self, upto: Offset, began: float, done: "asyncio.Future[None]") -> None:
         error = done.exception() if not done.cancelled() else asyncio.CancelledError()
         if error is not None:
-            self._running = False
             self.stop(self._failed(error))
+            self._running = None
             return
+        self.observe_ms((asyncio.get_running_loop().time() - began) * 1000)
         self.durable_offset = max(self.durable_offset, upto)
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= upto:
-            _, waiter = waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._running is not None and not self._running.done():
+            self._running.set_result(None)
         self._start()
 
 
-def _fail(waiter: asyncio.Future[None], error: BaseException) -> None:
-    waiter.set_exception(error)
+def _failed(waiting: asyncio.Future[None], error: BaseException) -> asyncio.Future[None]:
+    waiting.set_exception(error)
     # A producer that hung up is not there to hear it; that must not be reported as a lost exception.
-    waiter.exception()
+    waiting.exception()
+    return waiting
+
+
+def _ignore(_: float) -> None:
+    pass

@@ -78,7 +78,7 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
     snapshot_offset, producers = _newest_snapshot(disk, directory, point)
     # Batches between the snapshot and the recovery point are sound; only their headers are needed.
     scan_from = Offset(min(point, snapshot_offset)) if has_epochs else Offset(0)
-    scan = _Scan(point, scan_from, snapshot_offset, producers, epochs, index_interval_bytes)
+    scan = _Scan(point, log_start, scan_from, snapshot_offset, producers, epochs, index_interval_bytes)
     _recover_tail(disk, directory, segments, scan)
     next_offset = segments[-1].next_offset
     _make_durable(disk, directory, next_offset, epochs)
@@ -172,6 +172,7 @@ class _Scan:
     """What one recovery knows, and what it fills in."""
 
     point: Offset
+    log_start: Offset
     scan_from: Offset
     snapshot_offset: Offset
     producers: Producers
@@ -190,7 +191,9 @@ def _recover_tail(disk: Disk, directory: Path, segments: list[Segment], scan: _S
         segment.file.sync()
         # Compaction keeps the last batch of a segment: one that ends before the next begins has lost its end.
         is_short = following is not None and segment.next_offset != following
-        if (is_short or following is None) and segment.next_offset < scan.point:
+        # All of it may be deleted, and the name of the segment that was to follow lost.
+        is_missed = is_short or (following is None and scan.point > scan.log_start)
+        if is_missed and segment.next_offset < scan.point:
             raise StorageFailed(
                 f"{directory.name}: {segment.path().name} ends at offset {segment.next_offset}, below the recovery "
                 f"point {scan.point}: records that were safe are missing, the log stays offline"

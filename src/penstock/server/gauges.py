@@ -6,6 +6,7 @@ Called by broker once the parts are there. Nothing here is touched by a request.
 from collections.abc import Callable, Iterator
 
 from penstock.disk import Disk
+from penstock.groups.coordinator import GroupCoordinator
 from penstock.metrics import BrokerMetrics
 from penstock.metrics.registry import Labels
 from penstock.replication.partition import Partition
@@ -13,13 +14,26 @@ from penstock.replication.replicas import Replicas
 from penstock.server.listener import Listener
 
 
-def attach_gauges(metrics: BrokerMetrics, replicas: Replicas, listener: Listener, disk: Disk) -> None:
+def attach_gauges(
+    metrics: BrokerMetrics, replicas: Replicas, groups: GroupCoordinator, listener: Listener, disk: Disk
+) -> None:
     def each(value: Callable[[Partition], float]) -> Callable[[], Iterator[tuple[Labels, float]]]:
         def rows() -> Iterator[tuple[Labels, float]]:
             for partition in replicas.partitions():
                 yield (partition.at.topic, str(partition.at.partition)), value(partition)
 
         return rows
+
+    def lag() -> Iterator[tuple[Labels, float]]:
+        for group, topic, index, committed in groups.all_committed_offsets():
+            hosted = replicas.topics.get(topic)
+            partition = hosted.partitions.get(index) if hosted is not None else None
+            if partition is not None:
+                yield (group, topic, str(index)), max(0, partition.high_watermark - committed.offset)
+
+    def waiting_fetches() -> Iterator[tuple[Labels, float]]:
+        waits = {wait for partition in replicas.partitions() for wait in partition.waiting}
+        yield ("Fetch",), len(waits)
 
     metrics.connections.read = lambda: listener.connection_count
     metrics.request_bytes_held.read = lambda: listener.held_bytes
@@ -31,4 +45,7 @@ def attach_gauges(metrics: BrokerMetrics, replicas: Replicas, listener: Listener
     metrics.log_start_offset.read = each(lambda partition: partition.log.log_start)
     metrics.log_end_offset.read = each(lambda partition: partition.log.next_offset)
     metrics.high_watermark.read = each(lambda partition: partition.high_watermark)
+    metrics.groups.read = lambda: (((state,), count) for state, count in groups.groups_by_state().items())
+    metrics.consumer_lag.read = lag
+    metrics.waiting_requests.read = waiting_fetches
     metrics.disk_free_bytes.read = lambda: disk.free_bytes(replicas.logs.root)

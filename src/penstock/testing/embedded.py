@@ -68,7 +68,7 @@ class EmbeddedBroker:
             self._end_loop()
             raise
         # The port we got is kept, so that clients find the broker again after a restart.
-        self._settings["listeners"] = str(self._broker.endpoint)
+        self._settings["listeners"] = str(self._broker.bound)
         return self
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

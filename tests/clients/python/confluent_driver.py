@@ -46,6 +46,7 @@ class ConfluentDriver:
     def __init__(self) -> None:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, tuple[PollingConsumer, Consumer]] = {}
+        self._admins: dict[str, AdminClient] = {}
 
     def open_producer(
         self,
@@ -169,25 +170,26 @@ class ConfluentDriver:
         for consumer in list(self._consumers):
             self.close_consumer(consumer)
         self._producers.clear()
+        self._admins.clear()
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        _only(_admin(bootstrap).create_topics([NewTopic(topic, partitions, 1, config=configs)]))
+        _only(self._admin(bootstrap).create_topics([NewTopic(topic, partitions, 1, config=configs)]))
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
-        _only(_admin(bootstrap).delete_topics([topic]))
+        _only(self._admin(bootstrap).delete_topics([topic]))
 
     def create_partitions(self, bootstrap: str, topic: str, count: int) -> None:
-        _only(_admin(bootstrap).create_partitions([NewPartitions(topic, count)]))
+        _only(self._admin(bootstrap).create_partitions([NewPartitions(topic, count)]))
 
     def list_topics(self, bootstrap: str) -> list[str]:
-        return list(_admin(bootstrap).list_topics(timeout=CALL_S).topics)
+        return list(self._admin(bootstrap).list_topics(timeout=CALL_S).topics)
 
     def describe_topic(self, bootstrap: str, topic: str) -> dict[str, Any]:
-        described = _only(_admin(bootstrap).describe_topics(TopicCollection([topic])))
+        described = _only(self._admin(bootstrap).describe_topics(TopicCollection([topic])))
         return {"partitions": len(described.partitions)}
 
     def describe_config(self, bootstrap: str, kind: str, name: str) -> dict[str, str | None]:
-        described = _only(_admin(bootstrap).describe_configs([ConfigResource(RESOURCES[kind], name)]))
+        described = _only(self._admin(bootstrap).describe_configs([ConfigResource(RESOURCES[kind], name)]))
         return {entry.name: entry.value for entry in described.values()}
 
     def alter_config(self, bootstrap: str, kind: str, name: str, change: dict[str, str | None]) -> None:
@@ -198,18 +200,18 @@ class ConfluentDriver:
             for key, value in change.items()
         ]
         resource = ConfigResource(RESOURCES[kind], name, incremental_configs=entries)
-        _only(_admin(bootstrap).incremental_alter_configs([resource]))
+        _only(self._admin(bootstrap).incremental_alter_configs([resource]))
 
     def replace_config(self, bootstrap: str, kind: str, name: str, configs: dict[str, str]) -> None:
-        _only(_admin(bootstrap).alter_configs([ConfigResource(RESOURCES[kind], name, set_config=configs)]))
+        _only(self._admin(bootstrap).alter_configs([ConfigResource(RESOURCES[kind], name, set_config=configs)]))
 
     def list_groups(self, bootstrap: str) -> list[str]:
-        listed = _admin(bootstrap).list_consumer_groups().result(CALL_S)
+        listed = self._admin(bootstrap).list_consumer_groups().result(CALL_S)
         assert not listed.errors, listed.errors
         return [group.group_id for group in listed.valid]
 
     def describe_group(self, bootstrap: str, group: str) -> dict[str, Any]:
-        described = _only(_admin(bootstrap).describe_consumer_groups([group]))
+        described = _only(self._admin(bootstrap).describe_consumer_groups([group]))
         return {
             "state": described.state.name,
             "members": [
@@ -219,15 +221,15 @@ class ConfluentDriver:
         }
 
     def delete_group(self, bootstrap: str, group: str) -> None:
-        _only(_admin(bootstrap).delete_consumer_groups([group]))
+        _only(self._admin(bootstrap).delete_consumer_groups([group]))
 
     def group_offsets(self, bootstrap: str, group: str) -> list[list[Any]]:
-        listed = _only(_admin(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
+        listed = _only(self._admin(bootstrap).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
         return [[place.topic, place.partition, place.offset] for place in listed.topic_partitions]
 
     def alter_offsets(self, bootstrap: str, group: str, offsets: list[list[Any]]) -> None:
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(*place) for place in offsets])
-        altered = _only(_admin(bootstrap).alter_consumer_group_offsets([wanted]))
+        altered = _only(self._admin(bootstrap).alter_consumer_group_offsets([wanted]))
         for place in altered.topic_partitions:
             if place.error is not None:
                 raise KafkaException(place.error)
@@ -239,26 +241,28 @@ class ConfluentDriver:
             "max_timestamp": OffsetSpec.max_timestamp,
         }
         wanted = OffsetSpec.for_timestamp(at["time"]) if isinstance(at, dict) else spec[at]()
-        return _only(_admin(bootstrap).list_offsets({TopicPartition(topic, partition): wanted})).offset
+        return _only(self._admin(bootstrap).list_offsets({TopicPartition(topic, partition): wanted})).offset
 
     def delete_records(self, bootstrap: str, topic: str, partition: int, before: int) -> int:
-        return _only(_admin(bootstrap).delete_records([TopicPartition(topic, partition, before)])).low_watermark
+        return _only(self._admin(bootstrap).delete_records([TopicPartition(topic, partition, before)])).low_watermark
 
     def describe_cluster(self, bootstrap: str) -> dict[str, Any]:
-        described = _admin(bootstrap).describe_cluster().result(CALL_S)
+        described = self._admin(bootstrap).describe_cluster().result(CALL_S)
         return {
             "cluster_id": described.cluster_id,
             "controller": described.controller.id,
             "brokers": [[node.id, node.host, node.port] for node in described.nodes],
         }
 
+    def _admin(self, bootstrap: str) -> AdminClient:
+        # Kept: a client that nobody holds is gone before its answer comes.
+        if bootstrap not in self._admins:
+            self._admins[bootstrap] = AdminClient({"bootstrap.servers": bootstrap, **QUICK})
+        return self._admins[bootstrap]
+
 
 # librdkafka tells the application of these, and goes on by itself.
 PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.UNKNOWN_TOPIC_OR_PART}
-
-
-def _admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap, **QUICK})
 
 
 def _only(futures: dict[Any, Any]) -> Any:

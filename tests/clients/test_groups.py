@@ -1,0 +1,111 @@
+"""Consumer groups as each client runs them: sharing, leaving, cooperating, static members, and committed offsets."""
+
+from client import Client, Consumer, numbered, partitions_of, sorted_values, wait_until_shared
+from roster import clients
+
+from penstock.testing import EmbeddedBroker
+
+TOPIC = "orders"
+GROUP = "billing"
+PARTITIONS = 4
+ALL = partitions_of(TOPIC, PARTITIONS)
+
+
+def wait_for_all(members: list[Consumer], count: int) -> None:
+    """Wait until the members have had the numbers up to `count` between them; each must have come once."""
+    members[0].wait_until(lambda: sum(len(member.records) for member in members) >= count, f"{count} records in all")
+    assert sorted_values(*members) == list(range(count))
+
+
+@clients("groups")
+def test_two_members_share_the_partitions_and_one_inherits_them(client: Client) -> None:
+    client.create_topic(TOPIC, PARTITIONS)
+    first = client.member(GROUP, TOPIC)
+    first.wait_until(lambda: first.assigned == ALL, "all partitions")
+    client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
+    wait_for_all([first], 40)
+    first.commit()
+
+    second = client.member(GROUP, TOPIC)
+    wait_until_shared([first, second], ALL)
+    client.produce(TOPIC, numbered(40, start=40, partitions=PARTITIONS))
+    wait_for_all([first, second], 80)
+    assert second.records, "the second member has its share"
+    first.commit()
+    second.commit()
+
+    second.close()
+    first.wait_until(lambda: first.assigned == ALL, "the partitions of the one who left")
+    client.produce(TOPIC, numbered(40, start=80, partitions=PARTITIONS))
+    wait_for_all([first, second], 120)
+
+
+@clients("groups", "cooperative")
+def test_cooperative_members_keep_what_does_not_move(client: Client) -> None:
+    client.create_topic(TOPIC, PARTITIONS)
+    first = client.member(GROUP, TOPIC, strategy="cooperative")
+    first.wait_until(lambda: first.assigned == ALL, "all partitions")
+    client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
+    wait_for_all([first], 40)
+    first.commit()
+
+    second = client.member(GROUP, TOPIC, strategy="cooperative")
+    wait_until_shared([first, second], ALL)
+    assert set(first.revoked) == second.assigned, "only what the second was given was ever taken from the first"
+    client.produce(TOPIC, numbered(40, start=40, partitions=PARTITIONS))
+    wait_for_all([first, second], 80)
+
+
+@clients("groups", "static_members")
+def test_a_static_member_that_comes_back_disturbs_nobody(client: Client) -> None:
+    client.create_topic(TOPIC, PARTITIONS)
+    first = client.member(GROUP, TOPIC, instance_id="one")
+    second = client.member(GROUP, TOPIC, instance_id="two")
+    wait_until_shared([first, second], ALL)
+    share, taken_before = set(second.assigned), list(first.revoked)
+
+    second.close()
+    again = client.member(GROUP, TOPIC, instance_id="two")
+    again.wait_until(lambda: again.assigned == share, "the share it had")
+    client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
+    wait_for_all([first, again], 40)
+    assert first.revoked == taken_before, "the other member saw no rebalance"
+
+
+@clients("groups", "static_members", "fencing")
+def test_of_two_static_members_of_one_name_the_older_is_told_to_go(client: Client) -> None:
+    client.create_topic(TOPIC, PARTITIONS)
+    older = client.member(GROUP, TOPIC, instance_id="one")
+    older.wait_until(lambda: older.assigned == ALL, "all partitions")
+    newer = client.member(GROUP, TOPIC, instance_id="one")
+    assert "fenced" in older.wait_for_failure().lower()
+    newer.wait_until(lambda: newer.assigned == ALL, "all partitions")
+
+
+@clients("groups")
+def test_committed_offsets_are_resumed_after_a_crash(client: Client, penstock_broker: EmbeddedBroker) -> None:
+    client.create_topic(TOPIC, PARTITIONS)
+    client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
+    before = client.member(GROUP, TOPIC)
+    wait_for_all([before], 40)
+    before.commit()
+    before.close()
+
+    penstock_broker.crash_and_restart()
+    client.produce(TOPIC, numbered(40, start=40, partitions=PARTITIONS))
+    after = client.member(GROUP, TOPIC)
+    wait_for_all([before, after], 80)
+
+
+@clients("groups")
+def test_a_member_outlives_a_crash_of_the_broker(client: Client, penstock_broker: EmbeddedBroker) -> None:
+    client.create_topic(TOPIC, PARTITIONS)
+    member = client.member(GROUP, TOPIC)
+    client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
+    wait_for_all([member], 40)
+    member.commit()
+
+    penstock_broker.crash_and_restart()
+    client.produce(TOPIC, numbered(40, start=40, partitions=PARTITIONS))
+    wait_for_all([member], 80)
+    member.commit()
