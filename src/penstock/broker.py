@@ -123,7 +123,7 @@ class Broker:
         self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
         self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
         self._run(self._every(lambda: config.producer_id_expiration_check_interval_ms, self._expire_producers))
-        self._run(self._every(lambda: config.log_cleaner_backoff_ms, self._compact))
+        self._run(self._every(lambda: config.log_cleaner_backoff_ms, self.compact))
         logger.info("broker %d listens on %s, data in %s", self.node_id, self.endpoint, config.data_dir)
 
     async def stop(self) -> None:
@@ -247,7 +247,8 @@ class Broker:
         for log in self.logs.logs.values():
             log.producers.expire(before_ms)
 
-    async def _compact(self) -> None:
+    async def compact(self) -> None:
+        """One round of compaction over all logs that are worth it."""
         assert self._compactor is not None
         await self._compactor.run_round(self.replicas.stable_offsets())
 

@@ -19,6 +19,10 @@ def topic(name: str, partitions: int = 1) -> Body:
     return {"name": name, "num_partitions": partitions, "replication_factor": 1}
 
 
+def metadata(*topics: Body) -> Body:
+    return {"topics": list(topics) * (DESCRIBED // len(topics)), "allow_auto_topic_creation": False}
+
+
 def describe_configs(resource_type: int, name: str) -> Body:
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     return {"resources": [resource] * DESCRIBED, "include_synonyms": True, "include_documentation": True}
@@ -42,10 +46,10 @@ def largest_requests(wide: UUID) -> list[tuple[ApiKey, int, Body]]:
     }
     key = ApiKey
     return [
-        (key.METADATA, 12, {"topics": [{"name": "wide"}] * DESCRIBED}),
-        (key.METADATA, 12, {"topics": [{"name": None, "topic_id": wide}] * DESCRIBED}),
-        (key.METADATA, 12, {"topics": [{"name": f"no-{n}"} for n in range(DESCRIBED)]}),
-        (key.METADATA, 12, {"topics": [{"name": "x" * 200 + f" {n}"} for n in range(DESCRIBED)]}),
+        (key.METADATA, 12, metadata({"name": "wide"})),
+        (key.METADATA, 12, metadata({"name": None, "topic_id": wide})),
+        (key.METADATA, 12, metadata(*({"name": f"no-{n}"} for n in range(DESCRIBED)))),
+        (key.METADATA, 12, metadata(*({"name": "x" * 180 + f" {n}"} for n in range(DESCRIBED)))),
         (key.DESCRIBE_TOPIC_PARTITIONS, 0, {
             "topics": [{"name": "wide"}] * DESCRIBED, "response_partition_limit": 2**31 - 1}),
         (key.CREATE_TOPICS, 7, {
@@ -81,7 +85,7 @@ def largest_requests(wide: UUID) -> list[tuple[ApiKey, int, Body]]:
             "resources": [{"resource_type": 2, "resource_name": "wide", "configs": [config] * MANY}]}),
         (key.LIST_CONFIG_RESOURCES, 1, {"resource_types": [2] * 40_000}),
         (key.LIST_GROUPS, 5, {"states_filter": ["x"] * 20_000}),
-        *((key.FETCH, 12, session(number)) for number in range(0, 200_000, 10_000)),
+        *((key.FETCH, 12, session(number)) for number in range(0, 60_000, 10_000)),
         (key.PRODUCE, 9, {
             "acks": 1, "topic_data": [
                 {"name": "wide", "partition_data": [{"index": n % 9, "records": b""} for n in range(MANY)]}]}),

@@ -88,12 +88,6 @@ class Consumer:
             assert self.failure is None or holds(), self.failure
             assert met, f"waited in vain for {what}: {len(self.records)} records, owns {sorted(self.assigned)}"
 
-    def wait_for_failure(self) -> str:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.failure is not None, WAIT_DEADLINE_S), "it did not fail"
-        assert self.failure is not None
-        return self.failure
-
     def commit(self) -> None:
         """Commit what has been told so far."""
         self._driver.call("commit", consumer=self._name)

@@ -47,6 +47,7 @@ class CuttingProxy:
     def __init__(self, seed: int = 7) -> None:
         self.fates: Counter[Fate] = Counter()
         self._random = random.Random(seed)
+        self._deck: list[Fate] = []  # dealt out before it is shuffled again, so that a few cuts are of every kind
         self._gap_max = 0  # 0: nothing is cut
         self._until_next = 0
         self._until_held = 0  # 0: nobody is held
@@ -158,7 +159,10 @@ class CuttingProxy:
         if self._until_next > 0:
             return None
         self._until_next = self._random.randint(1, self._gap_max)
-        return self._random.choice(list(Fate))
+        if not self._deck:
+            self._deck = list(Fate)
+            self._random.shuffle(self._deck)
+        return self._deck.pop()
 
     def _hang_up(self, writer: asyncio.StreamWriter) -> None:
         """With a farewell or with a reset: clients tell them apart."""

@@ -71,11 +71,10 @@ class GroupShard:
         return ()
 
     def loaded(self, now: Now) -> Iterator[tuple[ClassicGroup, Step]]:
-        """Every record is applied: what each group does first. Groups of which nothing is left are forgotten."""
+        """Every record is applied: what each group does first."""
         self._is_live = True
         for group in list(self.groups.values()):
-            if not self.forget_if_vacant(group):
-                yield group, group.resume(now)
+            yield group, group.resume(now)
 
     def _apply_offset(self, record: OffsetRecord) -> None:
         group_id = record.group_id
@@ -92,9 +91,6 @@ class GroupShard:
 
     def _apply_deletion(self, group_id: str) -> None:
         group = self.groups.pop(group_id, None)
-        if group_id in self._offsets:
-            # Offsets came after the deletion was decided: they make a group of their own.
-            self.groups[group_id] = self._new_group(group_id)
         if group is not None and self._is_live:
             self._changed(group)
 

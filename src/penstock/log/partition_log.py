@@ -228,14 +228,21 @@ class PartitionLog:
         while slot and segments[slot].base_offset > offset:  # old segments went between the two lines above
             slot -= 1
         # Compaction may have emptied the rest of a segment: the next batch is then in a later one.
+        empty = memoryview(b"")
         while slot < len(segments) and offset < end:
             segment = segments[slot]
+            found = _NOT_HERE
             if segment.next_offset > offset:
                 found = self._read_segment(segment, offset, size_max, end, at_least_one, cached_only)
-                if found is not _NOT_HERE:
-                    return found
-            slot += 1
-        return memoryview(b"")
+            if found is _NOT_HERE:
+                slot += 1
+                continue
+            beyond = _end_of_empty_batches(found) if found else None
+            if beyond is None:
+                return found
+            # librdkafka takes an answer of nothing but emptied batches for one too small to hold a message.
+            empty, offset = found, beyond
+        return empty
 
     def _read_segment(
         self, segment: Segment, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
@@ -369,6 +376,18 @@ class PartitionLog:
     def close(self) -> None:
         for segment in self.segments:
             segment.close()
+
+
+def _end_of_empty_batches(batches: memoryview) -> Offset | None:
+    """The offset after them if compaction has left none of these batches a record; None if one has any."""
+    at, end = 0, None
+    while len(batches) - at >= HEADER_BYTES:
+        base_offset, batch_length, last_delta = _STEP.unpack_from(batches, at)
+        if batch_length + 12 != HEADER_BYTES:
+            return None
+        end = Offset(base_offset + last_delta + 1)
+        at += HEADER_BYTES
+    return end
 
 
 TOPIC_ID_FILE = "partition.metadata"

@@ -195,9 +195,9 @@ class KafkaPythonDriver:
         }
 
     def delete_group(self, bootstrap: str, group: str) -> None:
-        for _, answer in self._admin(bootstrap).delete_groups([group]):
-            if answer != "OK":
-                raise RuntimeError(answer)
+        answer = self._admin(bootstrap).delete_groups([group])[group]
+        if answer != "OK":
+            raise RuntimeError(answer)
 
     def group_offsets(self, bootstrap: str, group: str) -> list[list[Any]]:
         offsets = self._admin(bootstrap).list_group_offsets(group)[group]

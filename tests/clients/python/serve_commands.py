@@ -5,6 +5,7 @@ command it knows.
 """
 
 import json
+import logging
 import queue
 import sys
 import threading
@@ -33,6 +34,7 @@ class Told(NamedTuple):
 
 def serve(driver: object) -> None:
     """Answer commands until stdin ends."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     for line in sys.stdin:
         threading.Thread(target=_obey, args=(driver, json.loads(line)), daemon=True).start()
 

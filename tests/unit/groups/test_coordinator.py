@@ -260,6 +260,43 @@ async def test_a_group_that_had_a_generation_is_not_forgotten_with_its_last_memb
     assert (await join(coordinator)).generation == 3
 
 
+async def test_a_group_goes_on_counting_while_the_record_that_it_is_empty_is_under_way(
+    coordinator: GroupCoordinator, ledger: Any
+) -> None:
+    (joined,) = await stable(coordinator)
+    ledger.held = []
+    leaving = asyncio.create_task(coordinator.leave("g", [Leaver(joined.member_id, None, "")]))
+    await asyncio.sleep(0)
+    assert (await join(coordinator)).generation == 3
+    ledger.release()
+    assert await leaving == [ErrorCode.NONE]
+
+
+async def test_a_deadline_that_comes_before_all_others_is_kept(coordinator: GroupCoordinator) -> None:
+    first, second = await asyncio.gather(*(join(coordinator, session_timeout_ms=1_800_000) for _ in range(2)))
+    await asyncio.gather(sync(coordinator, first), sync(coordinator, second))
+    await asyncio.sleep(100)
+    rejoining = asyncio.create_task(join(coordinator, member_id=first.member_id))
+    await asyncio.sleep(61)
+    assert rejoining.done()
+
+
+async def test_a_group_without_offsets_lives_as_long_as_its_members(coordinator: GroupCoordinator) -> None:
+    joined = await join(coordinator, session_timeout_ms=1_800_000)
+    await sync(coordinator, joined)
+    await asyncio.sleep(1_300)
+    assert beats(coordinator, joined) is ErrorCode.NONE
+
+
+async def test_a_group_is_not_swept_away_from_under_a_member_about_to_join(coordinator: GroupCoordinator) -> None:
+    (joined,) = await stable(coordinator)
+    await coordinator.leave("g", [Leaver(joined.member_id, None, "")])
+    await asyncio.sleep(599)
+    promised = await join(coordinator, must_know_its_id=True)
+    await asyncio.sleep(2)
+    assert (await join(coordinator, member_id=promised.member_id)).code is ErrorCode.NONE
+
+
 async def test_huge_metadata_is_refused(coordinator: GroupCoordinator) -> None:
     reply = await join(coordinator, protocols=(("range", b"x" * 600_000), ("sticky", b"x" * 600_000)))
     assert reply.code is ErrorCode.INVALID_REQUEST
@@ -348,6 +385,18 @@ async def test_leading_anew_in_the_middle_of_a_load_serves_the_second_load(make_
     group = coordinator.find("g")
     assert group is not None
     assert group.state is STABLE
+    await asyncio.sleep(SESSION_MS / 1000 + 0.01)
+    assert group.state is EMPTY
+
+
+async def test_leading_anew_tells_those_who_waited_before(coordinator: GroupCoordinator, ledger: Any) -> None:
+    await stable(coordinator)
+    joining = asyncio.create_task(join(coordinator))
+    await asyncio.sleep(0)
+    await coordinator.lead(ledger)
+    with pytest.raises(PenstockError) as failure:
+        await joining
+    assert failure.value.code is ErrorCode.NOT_COORDINATOR
 
 
 # Offsets
@@ -438,11 +487,13 @@ async def test_offsets_go_with_their_topic(make_coordinator: Make, coordinator: 
         assert each.find("other") is None
 
 
-async def test_offsets_are_deleted_unless_a_member_uses_the_topic(coordinator: GroupCoordinator) -> None:
+async def test_offsets_are_deleted_unless_a_member_uses_the_topic(coordinator: GroupCoordinator, ledger: Any) -> None:
     await commit(coordinator, offset(5), offset(6, topic="payments"))
     await stable(coordinator)
     reply = await coordinator.delete_offsets("g", [("orders", 0), ("payments", 0), ("payments", 9)])
     assert reply == (ErrorCode.NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE, ErrorCode.NONE])
+    # One tombstone: what was never there needs none.
+    assert read_header(ledger.batches[-1]).record_count == 1
     assert [topic for topic, _, _ in coordinator.committed_offsets("g")] == ["orders"]
 
 
@@ -523,6 +574,27 @@ async def test_offsets_of_a_group_without_members_expire_by_commit(coordinator: 
     assert (committed(coordinator, 0), committed(coordinator, 1)) == (None, 2)
 
 
+async def test_a_commit_the_log_refused_does_not_keep_the_one_before_for_ever(
+    coordinator: GroupCoordinator, ledger: Any
+) -> None:
+    await commit(coordinator, offset(1))
+    ledger.refusal = NotLeaderOrFollower("not now")
+    with pytest.raises(PenstockError):
+        await commit(coordinator, offset(2))
+    ledger.refusal = None
+    assert committed(coordinator) == 1
+    await asyncio.sleep(7 * DAY_S + 1)
+    assert committed(coordinator) is None
+
+
+async def test_an_old_client_says_itself_how_long_its_offset_is_kept(coordinator: GroupCoordinator) -> None:
+    await coordinator.commit_offsets("g", NOBODY, [offset(1)], retention_ms=700_000)
+    await asyncio.sleep(601)
+    assert committed(coordinator) == 1
+    await asyncio.sleep(600)
+    assert committed(coordinator) is None
+
+
 async def test_nothing_expires_right_after_a_load(make_coordinator: Make, ledger: Any) -> None:
     before = make_coordinator()
     await before.lead(ledger)
@@ -545,14 +617,17 @@ async def test_nothing_expires_right_after_a_load(make_coordinator: Make, ledger
 async def test_a_group_goes_on_after_a_restart_as_if_nothing_had_been(
     make_coordinator: Make, coordinator: GroupCoordinator, ledger: Any
 ) -> None:
+    for reply in await stable(coordinator, 2):
+        await coordinator.leave("g", [Leaver(reply.member_id, None, "")])
     joined = await stable(coordinator, 3)
-    await commit(coordinator, offset(5), by=(joined[0].member_id, None, 1))
+    generation = joined[0].generation
+    await commit(coordinator, offset(5), by=(joined[0].member_id, None, generation))
     coordinator.close()
     after = make_coordinator()
     await after.lead(ledger)
     group = after.find("g")
     assert group is not None
-    assert (group.state, group.generation, group.protocol) == (STABLE, 1, "range")
+    assert (group.state, group.generation, group.protocol) == (STABLE, generation, "range")
     for reply in joined:
         assert beats(after, reply) is ErrorCode.NONE
         assert (await sync(after, reply)).assignment == reply.member_id.encode()
@@ -583,5 +658,5 @@ async def test_many_groups_are_swept_a_part_each_turn(
 ) -> None:
     monkeypatch.setattr("penstock.groups.coordinator.SWEEP_GROUPS_PER_TURN", 3)
     await asyncio.gather(*(coordinator.commit_offsets(f"g{n}", NOBODY, [offset(n)]) for n in range(10)))
-    await asyncio.sleep(8 * DAY_S)
+    await asyncio.sleep(7 * DAY_S + 1)
     assert coordinator.groups_by_state() == {}
