@@ -25,6 +25,7 @@ from penstock.model import TopicPartition
 
 # Signals are seen between two waits.
 _POLL_S = 0.2
+_AT_ONCE = 500
 
 
 @with_cluster
@@ -98,17 +99,18 @@ class Reading:
         last = self._clock.monotonic()
         try:
             while not self._is_stopped and (max_messages is None or self.count < max_messages):
-                message = self._consumer.poll(_POLL_S)
+                messages = self._take(_AT_ONCE if max_messages is None else min(_AT_ONCE, max_messages - self.count))
                 now = self._clock.monotonic()
-                if message is None:
+                if not messages:
                     sys.stdout.flush()
                     if timeout_s is not None and now - last >= timeout_s:
                         return
-                elif message.error() is None:
-                    last = now
-                    self._print(message)
-                elif self._is_end(message) and exit_at_end and self._is_all_at_end():
-                    return
+                for message in messages:
+                    if message.error() is None:
+                        last = now
+                        self._print(message)
+                    elif self._is_end(message) and exit_at_end and self._is_all_at_end():
+                        return
         except KeyboardInterrupt:
             return
         finally:
@@ -118,6 +120,13 @@ class Reading:
 
     def forget_ends(self, _consumer: Any, revoked: Iterable[Any]) -> None:
         self._at_end -= {(one.topic, one.partition) for one in revoked}
+
+    def _take(self, limit: int) -> list[Any]:
+        """Wait for one message and take what has come with it: neither a call for each nor a wait for more."""
+        first = self._consumer.poll(_POLL_S)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
 
     def _print(self, message: Any) -> None:
         self._at_end.discard((message.topic(), message.partition()))

@@ -24,6 +24,7 @@ from penstock.cli.output import Progress, print_json, say
 
 # librdkafka's own limit is 100,000 messages; while it is full we wait for acknowledgements, a while at a time.
 _POLL_S = 0.2
+_CALLBACKS_EVERY = 100
 
 
 class Compression(StrEnum):
@@ -108,8 +109,10 @@ def produce(
         tally.progress = progress
         messages = read_json(lines, headers) if layout is Layout.JSON else read_lines(lines, separator, headers)
         try:
-            for message in messages:
+            for number, message in enumerate(messages):
                 _send(producer, topic, message, partition, tally)
+                if number % _CALLBACKS_EVERY == 0:
+                    producer.poll(0)
         except KeyboardInterrupt:
             was_interrupted = True
         finally:
@@ -186,7 +189,6 @@ def _send(producer: Any, topic: str, message: Outgoing, partition: int | None, t
             break
         except BufferError:
             producer.poll(_POLL_S)
-    producer.poll(0)
 
 
 @contextmanager

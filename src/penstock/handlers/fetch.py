@@ -11,6 +11,7 @@ from uuid import UUID
 
 from penstock.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, PenstockError
 from penstock.handlers.context import Answer, Buffer, HandlerContext, RawRequest, Reply, throttle_by_time
+from penstock.handlers.delivery import count_bytes, count_records
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
 from penstock.model import Offset
 from penstock.replication.partition import Partition
@@ -26,7 +27,6 @@ from penstock.wire.fetch import (
 
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
-POSITIONS_MAX = 10_000
 _NOTHING = memoryview(b"")
 
 
@@ -56,6 +56,7 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         plan = context.fetch_sessions.plan(fetch, request.version >= TOPIC_IDS_FROM)
     except SessionRefused as error:
         return encode_fetch_response(request.version, request.correlation_id, 0, error.code, 0, [])
+    count_records(context, request, fetch)
     allowed = _allowed_bytes(context, request)
     found = _read(context, fetch, plan, allowed)
     request.throttle_ms = throttle_by_time(context, request.connection, request.client_id, request.started)
@@ -230,7 +231,9 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     for wanted, result in found.results:
         has_data = len(result.records) > 0
         if has_data:
-            _count(context, request, wanted, result)
+            topic = _topic(context, wanted.topic)
+            if topic is not None:
+                count_bytes(context, topic, result)
         is_news = has_data or result.error_code != 0
         if session is not None:
             is_news |= wanted.high_watermark != result.high_watermark or wanted.log_start != result.log_start_offset
@@ -251,18 +254,3 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     session_id = session.id if session is not None else 0
     throttle_ms = request.throttle_ms
     return encode_fetch_response(request.version, request.correlation_id, throttle_ms, 0, session_id, answer)
-
-
-def _count(context: HandlerContext, request: RawRequest, wanted: Wanted, result: FetchPartitionResult) -> None:
-    """What was delivered, without unpacking it: records by how far the client's offset moved since it last asked."""
-    topic = _topic(context, wanted.topic)
-    if topic is None:
-        return
-    topic.traffic.bytes_out.value += len(result.records)
-    positions, key = request.connection.fetch_positions, (topic.id, wanted.ask.partition)
-    before = positions.get(key)
-    if before is not None and wanted.ask.fetch_offset > before:
-        topic.traffic.messages_out.value += wanted.ask.fetch_offset - before
-    elif len(positions) >= POSITIONS_MAX:
-        positions.clear()
-    positions[key] = wanted.ask.fetch_offset
