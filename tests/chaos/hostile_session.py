@@ -43,8 +43,9 @@ class Outcomes:
 class Lane:
     """One connection after another, each used until the broker has had enough of it."""
 
-    def __init__(self, endpoint: Endpoint, outcomes: Outcomes) -> None:
+    def __init__(self, endpoint: Endpoint, outcomes: Outcomes, answer_s: float) -> None:
         self._endpoint = endpoint
+        self._answer_s = answer_s
         self._outcomes = outcomes
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -53,7 +54,7 @@ class Lane:
             self._streams = await asyncio.open_connection(self._endpoint.host, self._endpoint.port)
         outcome = "closed"
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(self._answer_s):
                 outcome = await self._exchange(hostile, *self._streams)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -103,11 +104,13 @@ def error_codes(message: Any) -> Iterator[int]:
             yield from error_codes(inner)
 
 
-async def send_all(endpoint: Endpoint, frames: Iterator[Hostile], lanes: int = LANES) -> Outcomes:
+async def send_all(
+    endpoint: Endpoint, frames: Iterator[Hostile], lanes: int = LANES, answer_s: float = ANSWER_S
+) -> Outcomes:
     outcomes = Outcomes()
 
     async def play() -> None:
-        lane = Lane(endpoint, outcomes)
+        lane = Lane(endpoint, outcomes, answer_s)
         for hostile in frames:  # all lanes draw from the same source
             await lane.send(hostile)
         lane.close()

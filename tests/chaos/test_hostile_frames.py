@@ -13,13 +13,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hostile_frames import TOPIC, bombs, misframed, mutated, odd, valid
+from hostile_frames import TOPIC, Hostile, bombs, misframed, mutated, odd, valid
 from hostile_session import HonestClient, allow_many_files, create_topics, half_open_connections, send_all
 from largest_requests import WIDE_PARTITIONS, describe_configs, largest_requests
 
 from penstock.client.connection import ClientConnection
 from penstock.errors import ErrorCode
 from penstock.wire.apis import ApiKey
+from penstock.wire.frame import request_frame
+from penstock.wire.messages import encode_request
 
 SEED = int(os.environ.get("HOSTILE_SEED", "41"))
 FRAMES_EACH = int(os.environ.get("HOSTILE_FRAMES", "50"))
@@ -77,9 +79,10 @@ async def watched(broker: Any, watch_memory: Any) -> AsyncIterator[ClientConnect
         finally:
             honest.stop()
     await memory.stop()
-    print(f"+{memory.growth >> 20} MiB; {honest.rounds} honest rounds")  # noqa: T201
+    kept = broker.resident_bytes - memory.before
+    print(f"+{memory.growth >> 20} MiB, {kept >> 20} MiB kept; {honest.rounds} honest rounds")  # noqa: T201
     assert honest.rounds > 0
-    assert memory.growth <= GROWTH_MAX
+    assert kept <= GROWTH_MAX
     assert await broker.stop() == 0
     assert "Traceback" not in broker.log
     assert " ERROR " not in broker.log
@@ -101,10 +104,13 @@ async def test_bombs_are_defused_wherever_records_are_unpacked(start_broker: Any
     )
     async with watched(broker, watch_memory) as connection:
         for bomb in bombs():
-            for topic in unpacking:
+            for topic in unpacking if bomb.times == 1 else ("compacted",):
                 partitions = [{"index": 0, "records": bomb.batch}] * bomb.times
                 data = [{"name": topic, "partition_data": partitions}]
+                memory = watch_memory(broker)
                 answer = await connection.request(ApiKey.PRODUCE, 9, {"acks": 1, "topic_data": data})
+                await memory.stop()
+                assert memory.growth <= GROWTH_MAX, bomb.what
                 results = answer.responses[0].partition_responses
                 codes = {ErrorCode(result.error_code) for result in results[:1]}
                 if topic == "compacted":
@@ -119,7 +125,7 @@ async def test_the_largest_legal_requests_cost_no_more_than_they_may(start_broke
     broker = await start_broker()
     wide = await create_wide(broker)
     async with watched(broker, watch_memory):
-        await ask_each(broker, largest_requests(wide))
+        await ask_each(broker, watch_memory, largest_requests(wide))
 
 
 @pytest.mark.xfail(strict=True, reason="a resource asked for 20,000 times is described 20,000 times")
@@ -130,7 +136,7 @@ async def test_settings_asked_for_often_cost_no_more_than_they_may(
     broker = await start_broker()
     await create_wide(broker)
     async with watched(broker, watch_memory):
-        await ask_each(broker, [(ApiKey.DESCRIBE_CONFIGS, 4, describe_configs(resource_type, name))])
+        await ask_each(broker, watch_memory, [(ApiKey.DESCRIBE_CONFIGS, 4, describe_configs(resource_type, name))])
 
 
 async def create_wide(broker: Any) -> Any:
@@ -140,10 +146,12 @@ async def create_wide(broker: Any) -> Any:
         return answer.topics[0].topic_id
 
 
-async def ask_each(broker: Any, requests: list[tuple[ApiKey, int, dict[str, Any]]]) -> None:
-    """Each on a connection of its own, since some are worth a closed one."""
+async def ask_each(broker: Any, watch_memory: Any, requests: list[tuple[ApiKey, int, dict[str, Any]]]) -> None:
+    """One after the other; what they are answered is nobody's concern here, only what that costs."""
     for key, version, body in requests:
-        async with await ClientConnection.connect(broker.endpoint, timeout_s=60) as connection:
-            with contextlib.suppress(ConnectionError):
-                answer = await connection.request(key, version, body)
-                assert getattr(answer, "error_code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR, key
+        frame = request_frame(key, version, 1, "hostile", encode_request(key, version, body))
+        memory = watch_memory(broker)
+        outcomes = await send_all(broker.endpoint, iter([Hostile(key.name, frame)]), lanes=1, answer_s=60)
+        await memory.stop()
+        assert outcomes.counts["waiting"] == 0, key
+        assert memory.growth <= GROWTH_MAX, key

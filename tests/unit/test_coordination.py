@@ -205,6 +205,16 @@ async def test_an_append_that_fails_after_it_was_written_ends_the_shard(harness:
     harness.ledger.commits[1].set_result(1)
     await turn()
     assert harness.machine.applied == []
+    assert len(harness.lost) == 1
+
+
+async def test_a_commit_after_the_shard_was_closed_changes_nothing(harness: Harness) -> None:
+    harness.perform("a")
+    await turn()
+    harness.shard.close(NotLeaderOrFollower("moved"))
+    harness.ledger.commits[0].set_result(0)
+    await turn()
+    assert harness.machine.applied == []
 
 
 async def test_who_waits_too_long_is_told_so_and_the_record_is_applied_all_the_same() -> None:

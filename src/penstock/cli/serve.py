@@ -8,6 +8,7 @@ A first SIGINT or SIGTERM stops cleanly; a second one ends the process at once, 
 import argparse
 import asyncio
 import errno
+import gc
 import os
 import resource
 import signal
@@ -20,6 +21,7 @@ from penstock.config import BrokerConfig
 from penstock.errors import PenstockError
 
 USAGE_ERROR = 2
+GARBAGE_THRESHOLD = 50_000
 
 _DESCRIPTION = """Run a broker that every Kafka client can use.
 
@@ -72,6 +74,9 @@ async def _serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, stop, number)
     broker = Broker(config)
     await broker.start()
+    # What is there now stays: the collector need not walk it again. New garbage is rarely cyclic here, so it may wait.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
     _say(f"penstock: broker {broker.node_id} is ready")
     _say(f"  clients   {broker.endpoint}  (bootstrap.servers)")
     _say(f"  data      {config.data_dir.resolve()}")

@@ -18,7 +18,7 @@ INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 EVICT_AFTER_S = 120.0
 # All sessions together: anybody may open one that names 50,000 partitions, of topics that need not exist.
-BYTES_MAX = 32 << 20
+BYTES_MAX = 16 << 20
 PARTITION_BYTES = 450
 NAME_CHARACTER_BYTES = 4
 

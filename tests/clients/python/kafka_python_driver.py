@@ -109,6 +109,9 @@ class KafkaPythonDriver:
         )
 
         def poll() -> Iterable[Told]:
+            # kafka-python 3.0.12 forgets a join it began because of new metadata, if the poll ends in the middle of it.
+            if opened._coordinator is not None and opened._coordinator._join_task is not None:
+                opened._coordinator.rejoin_needed = True
             for records in opened.poll(int(POLL_S * 1000)).values():
                 yield from map(_told, records)
 

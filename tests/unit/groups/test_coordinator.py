@@ -340,6 +340,20 @@ async def test_an_assignment_the_log_refuses_sends_the_members_back_and_time_goe
     assert group.state is EMPTY
 
 
+async def test_waiting_for_a_commit_that_does_not_come_costs_one_timer(
+    coordinator: GroupCoordinator, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.held = []
+    with pytest.raises(PenstockError) as failure:
+        await commit(coordinator, offset(1))
+    assert failure.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    monkeypatch.setattr("penstock.coordination.call_at", None)
+    await asyncio.sleep(100)
+    ledger.release()
+    await asyncio.sleep(0.01)
+    assert committed(coordinator) == 1
+
+
 async def test_losing_the_partition_tells_everyone_who_waits(coordinator: GroupCoordinator, ledger: Any) -> None:
     (first,) = await stable(coordinator)
     joining = asyncio.create_task(join(coordinator))
