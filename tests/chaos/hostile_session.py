@@ -8,9 +8,10 @@ import contextlib
 import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from time import time
 from typing import Any
 
-from hostile_frames import NOW, Hostile, framed
+from hostile_frames import Hostile, framed
 
 from penstock.client.connection import ClientConnection
 from penstock.errors import ErrorCode
@@ -140,7 +141,8 @@ class HonestClient:
 
     async def _round(self, connection: ClientConnection) -> None:
         number = self.rounds
-        records = bytes(encode_batch([Record(0, NOW, b"key", str(number).encode())]))
+        # Of now: what is a week old would be gone with the next round of retention.
+        records = bytes(encode_batch([Record(0, int(time() * 1000), b"key", str(number).encode())]))
         data = [{"name": self._topic, "partition_data": [{"index": 0, "records": records}]}]
         produced = await connection.request(ApiKey.PRODUCE, 9, {"acks": -1, "timeout": 30_000, "topic_data": data})
         result = produced.responses[0].partition_responses[0]
@@ -149,7 +151,9 @@ class HonestClient:
         body = {"min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}
         topics = [{"topic": self._topic, "partitions": [partition]}]
         fetched = await connection.request(ApiKey.FETCH, 11, {**body, "topics": topics})
-        batch = fetched.responses[0].partitions[0].records
+        result = fetched.responses[0].partitions[0]
+        assert (result.error_code, result.high_watermark) == (0, number + 1)
+        batch = result.records
         (record,) = decode_records(batch, read_header(batch), 1 << 20)
         assert (record.offset, record.value) == (number, str(number).encode())
         self.rounds += 1

@@ -23,9 +23,9 @@ def metadata(*topics: Body) -> Body:
     return {"topics": list(topics) * (DESCRIBED // len(topics)), "allow_auto_topic_creation": False}
 
 
-def describe_configs(resource_type: int, name: str) -> Body:
-    resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
-    return {"resources": [resource] * DESCRIBED, "include_synonyms": True, "include_documentation": True}
+def describe_configs(broker_id: str, times: int) -> Body:
+    resource = {"resource_type": 4, "resource_name": broker_id, "configuration_keys": None}
+    return {"resources": [resource] * times, "include_synonyms": True, "include_documentation": True}
 
 
 def session(first: int) -> Body:

@@ -5,6 +5,7 @@ everything: nothing that happens later in the same run touches the disk any more
 """
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -16,11 +17,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.disk import Disk, RealDisk
-from penstock.errors import PenstockError
 from tests.chaos.workload import Life
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.watched_disk import Crash, CrashAt, WatchedDisk
+
+from penstock.disk import Disk, RealDisk
+from penstock.errors import PenstockError
 
 SIMULATED_ROOT = Path("/data")
 
@@ -100,9 +102,7 @@ def _run_real(directory: Path, watch: CrashAt) -> None:
 async def _live(life: Life, disk: Disk) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda *_: None)  # what a dead process would have said
-    try:
+    # A sync that died told its waiters that it failed: whoever hears that knows as little as of a dead broker.
+    with contextlib.suppress(Crash, PenstockError):
         await life.run(disk)
-    except (Crash, PenstockError):
-        # A sync that died told its waiters that it failed: whoever hears that knows as little as of a dead broker.
-        pass
     life.note_retention()

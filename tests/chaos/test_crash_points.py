@@ -1,7 +1,6 @@
 """The process dies at every write, sync, rename, … of a scripted life; after each, nothing acknowledged is missing."""
 
 import pytest
-
 from tests.chaos.sweep import Outcome, Point, count_effects, sweep
 
 # Every point on the simulated disk; on the real one, whose syncs take their time, every one in so many.

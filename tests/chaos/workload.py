@@ -1,8 +1,8 @@
 """A scripted life of a data directory, and the promises it is held to after any crash.
 
 Used by the crash and power-loss sweeps. The script talks to the log as the broker does (Replicas and LogDirectory),
-with every kind of change that touches a disk: appends of idempotent producers to several partitions, rolls, checkpoints,
-deleted records, retention, a topic deleted and made again, a new leader epoch, a clean restart.
+with every kind of change that touches a disk: appends of idempotent producers to several partitions, rolls,
+checkpoints, deleted records, retention, a topic deleted and made again, a new leader epoch, a clean restart.
 The metadata of topics is the script's own and survives everything, as the metadata store does in a broker.
 """
 

@@ -36,6 +36,24 @@ KINDS = (
         lacks=frozenset({"quotas", "replace_config"}),
         codec_packages={"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"},
     ),
+    Kind(
+        "aiokafka",
+        functools.partial(python_driver, "aiokafka_driver.py"),
+        # No fencing: its heartbeats and commits are too old to name the static member they come from.
+        lacks=frozenset(
+            {
+                "fencing",
+                "cooperative",
+                "alter_config",
+                "delete_group",
+                "alter_offsets",
+                "delete_offsets",
+                "max_timestamp",
+                "log_dirs",
+                "quotas",
+            }
+        ),
+    ),
 )
 
 

@@ -74,7 +74,7 @@ def test_a_static_member_that_comes_back_disturbs_nobody(client: Client) -> None
     assert first.revoked == taken_before, "the other member saw no rebalance"
 
 
-@clients("groups", "static_members")
+@clients("groups", "static_members", "fencing")
 def test_of_two_static_members_of_one_name_the_older_commits_no_more(client: Client) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     client.produce(TOPIC, numbered(40, partitions=PARTITIONS))

@@ -11,8 +11,8 @@ from penstock.cluster.image import Topic
 from penstock.errors import ErrorCode, PenstockError
 from penstock.groups.group_records import CommittedOffset
 from penstock.groups.offsets import OffsetToCommit, PartitionKey, is_of_topic
-from penstock.handlers.context import Request
-from penstock.handlers.groups import GroupContext, group_code, milliseconds
+from penstock.handlers.context import HandlerContext, Request
+from penstock.handlers.groups import group_code, milliseconds
 from penstock.model import NO_TOPIC_ID
 
 Body = Mapping[str, Any]
@@ -21,7 +21,7 @@ TOPIC_IDS_FROM = 10
 NO_OFFSET = -1
 
 
-async def handle_offset_commit(context: GroupContext, request: Request) -> Body:
+async def handle_offset_commit(context: HandlerContext, request: Request) -> Body:
     body, version = request.body, request.version
     offsets: list[OffsetToCommit] = []
     # Where the code of each of them goes in the answer.
@@ -62,7 +62,7 @@ async def handle_offset_commit(context: GroupContext, request: Request) -> Body:
     return {"topics": topics}
 
 
-async def handle_offset_delete(context: GroupContext, request: Request) -> Body:
+async def handle_offset_delete(context: HandlerContext, request: Request) -> Body:
     body = request.body
     keys: list[PartitionKey] = []
     places: list[dict[str, Any]] = []
@@ -89,7 +89,7 @@ async def handle_offset_delete(context: GroupContext, request: Request) -> Body:
     return {"error_code": ErrorCode.NONE, "topics": topics}
 
 
-def handle_offset_fetch(context: GroupContext, request: Request) -> Body:
+def handle_offset_fetch(context: HandlerContext, request: Request) -> Body:
     # Whether offsets of open transactions may be shown (require_stable) is no question while none can be opened.
     body, version = request.body, request.version
     if version >= 8:
@@ -98,7 +98,7 @@ def handle_offset_fetch(context: GroupContext, request: Request) -> Body:
     return {"error_code": answer["error_code"], "topics": answer["topics"]}
 
 
-def _fetch(context: GroupContext, asked: Any, version: int) -> Body:
+def _fetch(context: HandlerContext, asked: Any, version: int) -> Body:
     group_id: str = asked.group_id
     try:
         if asked.topics is None:
@@ -114,7 +114,7 @@ def _fetch(context: GroupContext, asked: Any, version: int) -> Body:
     return {"group_id": group_id, "error_code": ErrorCode.NONE, "topics": topics}
 
 
-def _topic_offsets(context: GroupContext, group_id: str, asked: Any, version: int) -> Body:
+def _topic_offsets(context: HandlerContext, group_id: str, asked: Any, version: int) -> Body:
     topic, unknown = _find(context, asked, version)
     if topic is None and version >= TOPIC_IDS_FROM:
         # Asked even so: that the group is not served here is the more useful answer.
@@ -130,7 +130,7 @@ def _topic_offsets(context: GroupContext, group_id: str, asked: Any, version: in
     }
 
 
-def _all_offsets(context: GroupContext, group_id: str, version: int) -> list[Body]:
+def _all_offsets(context: HandlerContext, group_id: str, version: int) -> list[Body]:
     by_topic: dict[str, list[Body]] = {}
     known = context.image.topics
     for name, index, committed in context.groups.committed_offsets(group_id):
@@ -140,10 +140,10 @@ def _all_offsets(context: GroupContext, group_id: str, version: int) -> list[Bod
         if is_stale or (topic is None and version >= TOPIC_IDS_FROM):
             continue
         by_topic.setdefault(name, []).append(_partition_offset(index, committed))
-    return [
-        {"name": name, "topic_id": known[name].id if name in known else NO_TOPIC_ID, "partitions": partitions}
-        for name, partitions in by_topic.items()
-    ]
+    # Not both: the versions for one group alone have never heard of ids.
+    if version >= TOPIC_IDS_FROM:
+        return [{"topic_id": known[name].id, "partitions": partitions} for name, partitions in by_topic.items()]
+    return [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
 
 
 def _partition_offset(index: int, committed: CommittedOffset | None) -> Body:
@@ -173,7 +173,7 @@ def _failed(asked: Any, code: ErrorCode, version: int) -> Body:
     return {**_named(asked, version), "partitions": [_no_offset(index, code) for index in indexes]}
 
 
-def _find(context: GroupContext, asked: Any, version: int) -> tuple[Topic | None, ErrorCode]:
+def _find(context: HandlerContext, asked: Any, version: int) -> tuple[Topic | None, ErrorCode]:
     """The topic meant, or the code that says that there is none."""
     if version >= TOPIC_IDS_FROM:
         return context.image.topics_by_id.get(asked.topic_id), ErrorCode.UNKNOWN_TOPIC_ID

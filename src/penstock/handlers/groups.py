@@ -5,17 +5,15 @@ or the error it raised, into the response; the rules are in penstock.groups.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from penstock.cluster.image import ClusterImage
 from penstock.errors import CoordinatorNotAvailable, ErrorCode, PenstockError
 from penstock.groups.classic_group import ClassicGroup
-from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.group_state import DEAD, STABLE
 from penstock.groups.member import JoinReply, JoinRequest, Leaver, Member, SyncReply, SyncRequest
-from penstock.handlers.context import Node, Request
+from penstock.handlers.context import HandlerContext, Request
 from penstock.model import GROUP_OFFSETS_TOPIC
 
 Body = Mapping[str, Any]
@@ -29,23 +27,7 @@ _GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class GroupContext(Protocol):
-    """What handlers of groups need of the handlers' context."""
-
-    @property
-    def groups(self) -> GroupCoordinator: ...
-    @property
-    def image(self) -> ClusterImage: ...
-    @property
-    def node(self) -> Node: ...
-
-    @property
-    def ensure_internal_topic(self) -> Callable[[str], Awaitable[None]]:
-        """Returns once the topic exists; creates it if it does not."""
-        ...
-
-
-async def handle_find_coordinator(context: GroupContext, request: Request) -> Body:
+async def handle_find_coordinator(context: HandlerContext, request: Request) -> Body:
     body = request.body
     key_type: int = getattr(body, "key_type", GROUP_KEY)
     is_batched = request.version >= 4
@@ -62,7 +44,7 @@ async def handle_find_coordinator(context: GroupContext, request: Request) -> Bo
     return {name: value for name, value in found[0].items() if name != "key"}
 
 
-def _coordinator(context: GroupContext, key_type: int, key: str) -> Body:
+def _coordinator(context: HandlerContext, key_type: int, key: str) -> Body:
     node = context.node
     if key_type == TRANSACTION_KEY:
         return {"key": key, "node_id": node.node_id, "host": node.host, "port": node.port}
@@ -85,7 +67,7 @@ def _no_coordinator(key: str, code: ErrorCode, message: str) -> Body:
     return {"key": key, "node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 
-async def handle_join_group(context: GroupContext, request: Request) -> Body:
+async def handle_join_group(context: HandlerContext, request: Request) -> Body:
     body, version = request.body, request.version
     client_id = request.client_id or ""
     instance_id: str | None = getattr(body, "group_instance_id", None)
@@ -126,7 +108,7 @@ async def handle_join_group(context: GroupContext, request: Request) -> Body:
     }
 
 
-async def handle_sync_group(context: GroupContext, request: Request) -> Body:
+async def handle_sync_group(context: HandlerContext, request: Request) -> Body:
     body = request.body
     sync = SyncRequest(
         member_id=body.member_id,
@@ -150,7 +132,7 @@ async def handle_sync_group(context: GroupContext, request: Request) -> Body:
     }
 
 
-def handle_heartbeat(context: GroupContext, request: Request) -> Body:
+def handle_heartbeat(context: HandlerContext, request: Request) -> Body:
     body = request.body
     instance_id = getattr(body, "group_instance_id", None)
     try:
@@ -160,7 +142,7 @@ def handle_heartbeat(context: GroupContext, request: Request) -> Body:
     return {"error_code": code}
 
 
-async def handle_leave_group(context: GroupContext, request: Request) -> Body:
+async def handle_leave_group(context: HandlerContext, request: Request) -> Body:
     body, version = request.body, request.version
     if version >= 3:
         leavers = [Leaver(entry.member_id, entry.group_instance_id, _reason(entry)) for entry in body.members]
@@ -181,7 +163,7 @@ async def handle_leave_group(context: GroupContext, request: Request) -> Body:
     }
 
 
-def handle_describe_groups(context: GroupContext, request: Request) -> Body:
+def handle_describe_groups(context: HandlerContext, request: Request) -> Body:
     wants_operations = getattr(request.body, "include_authorized_operations", False)
     operations = _GROUP_OPERATIONS if wants_operations else UNKNOWN_OPERATIONS
     return {
@@ -192,7 +174,7 @@ def handle_describe_groups(context: GroupContext, request: Request) -> Body:
     }
 
 
-def _described(context: GroupContext, group_id: str, version: int) -> dict[str, Any]:
+def _described(context: HandlerContext, group_id: str, version: int) -> dict[str, Any]:
     nothing: dict[str, Any] = {
         "group_id": group_id,
         "group_state": "",
@@ -233,7 +215,7 @@ def _described_member(group: ClassicGroup, member: Member, protocol: str) -> Bod
     }
 
 
-def handle_list_groups(context: GroupContext, request: Request) -> Body:
+def handle_list_groups(context: HandlerContext, request: Request) -> Body:
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     try:
@@ -255,7 +237,7 @@ def handle_list_groups(context: GroupContext, request: Request) -> Body:
     }
 
 
-async def handle_delete_groups(context: GroupContext, request: Request) -> Body:
+async def handle_delete_groups(context: HandlerContext, request: Request) -> Body:
     # All at once, so that their tombstones share a batch; a group named twice is deleted once.
     group_ids = list(dict.fromkeys(request.body.groups_names))
     codes = await asyncio.gather(*(_delete(context, group_id) for group_id in group_ids))
@@ -264,7 +246,7 @@ async def handle_delete_groups(context: GroupContext, request: Request) -> Body:
     }
 
 
-async def _delete(context: GroupContext, group_id: str) -> ErrorCode:
+async def _delete(context: HandlerContext, group_id: str) -> ErrorCode:
     try:
         return group_code(await context.groups.delete_group(group_id))
     except PenstockError as error:

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.disk import RealFile
 from penstock.errors import ErrorCode, MalformedFrame
+from penstock.handlers import produce
 from penstock.handlers.context import Hangup, RawRequest
 from penstock.handlers.produce import handle_produce
 from penstock.records.batch import refresh_crc
@@ -279,6 +280,17 @@ async def test_what_is_not_compressed_as_it_says_is_corrupt_where_it_is_unpacked
         lie = changed(batch(value=bytes(100)), 21, ">h", codec)
         assert await code(node, lie, topic=topic) in expected
         assert node.partition(topic).log.next_offset == 0
+
+
+async def test_a_request_that_keeps_the_loop_too_long_is_cut_and_what_is_left_may_be_sent_again(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create("orders", 3)
+    monkeypatch.setattr(produce, "LOOP_S_MAX", -1.0)
+    answer = await send(node, [to("orders", (0, batch()), (1, batch())), to("orders", (2, batch()))])
+    found = [ErrorCode(each.error_code) for topic in answer.responses for each in topic.partition_responses]
+    assert found == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
+    assert [node.partition("orders", index).log.next_offset for index in range(3)] == [1, 0, 0]
 
 
 async def test_a_request_cut_short_is_no_request(node: Any) -> None:
