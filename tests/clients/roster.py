@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from toolchains import go_driver, java_driver, kcat_driver, node_driver, python_driver
+from toolchains import go_driver, java_driver, node_driver, python_driver
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -47,6 +47,23 @@ KINDS = (
                 "alter_config",
                 "delete_group",
                 "alter_offsets",
+                "delete_offsets",
+                "max_timestamp",
+                "log_dirs",
+                "quotas",
+            }
+        ),
+    ),
+    Kind(
+        "kafkajs",
+        node_driver,
+        # Which partition a record got is known only where the caller chose it: the answer names partitions, not records.
+        lacks=frozenset(
+            {
+                "keyed_partitions",
+                "cooperative",
+                "static_members",
+                "alter_config",
                 "delete_offsets",
                 "max_timestamp",
                 "log_dirs",

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka.partitioner.default import murmur2  # pyright: ignore[reportUnknownVariableType]
 from typer.testing import CliRunner, Result
 
 from penstock.cli.app import app
@@ -225,6 +226,16 @@ def test_keys_headers_partition_and_compression_arrive(run: Run) -> None:
     assert messages[0]["timestamp_ms"] > 1_700_000_000_000
 
 
+def test_a_key_goes_to_the_partition_java_would_choose(run: Run) -> None:
+    run("topics", "create", "orders", "--partitions", "7")
+    keys = [f"key-{number}" for number in range(50)]
+    run("produce", "orders", "-K", "=", stdin="\n".join(f"{key}=v" for key in keys))
+    out = run("consume", "orders", "--from-beginning", "-e", "--format", "{key} {partition}").stdout
+    chosen = dict(line.split() for line in out.splitlines())
+    hashes = {key: int(murmur2(key.encode())) for key in keys}  # pyright: ignore[reportUnknownArgumentType]
+    assert chosen == {key: str((number & 0x7FFFFFFF) % 7) for key, number in hashes.items()}
+
+
 def test_what_consume_writes_produce_reads(run: Run) -> None:
     run("topics", "create", "orders", "copy")
     run("produce", "orders", "-K", ":", "-H", "h=1", stdin=b"k:\xff\x00\nl:plain\n")
@@ -310,6 +321,18 @@ def test_a_reader_that_has_had_enough_is_no_failure(penstock_broker: EmbeddedBro
         assert process.stderr is not None
         assert "Broken" not in process.stderr.read()
         process.stdout = None
+
+
+def test_a_pipe_that_nobody_reads_is_no_failure(run: Run, penstock_broker: EmbeddedBroker) -> None:
+    run("topics", "create", "orders")
+    unread, end = os.pipe()
+    os.close(unread)
+    command = [*COMMAND, "topics", "list", "-b", penstock_broker.bootstrap]
+    # With a buffer, Python would try once more when it ends.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, env=buffered)
+    os.close(end)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Groups

@@ -26,11 +26,6 @@ def python_driver(script: str) -> list[str]:
     return [sys.executable, str(HERE / "python" / script)]
 
 
-def kcat_driver() -> list[str]:
-    _need("kcat")
-    return python_driver("kcat_driver.py")
-
-
 @functools.cache
 def node_driver() -> list[str]:
     node, npm = _need("node"), _need("npm")
@@ -41,7 +36,7 @@ def node_driver() -> list[str]:
         for file in source.glob("*.js*"):
             shutil.copy(file, half)
         _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], half)
-        half.rename(made)
+        _finish(half, made)
     return [node, str(made / "driver.js")]
 
 
@@ -59,7 +54,7 @@ def java_driver(kafka_version: str) -> list[str]:
             _run([*build, "--offline"], source)  # asks no server when everything is here already
         except ToolchainMissing:
             _run(build, source)
-        half.rename(made)
+        _finish(half, made)
     # One core is enough for a driver, and the small collector and compiler start fastest.
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     return [java, *flags, "-cp", f"{made / 'classes'}{os.pathsep}{made / 'jars'}/*", "penstock.clients.Driver"]
@@ -73,7 +68,7 @@ def go_driver(package: str) -> list[str]:
     if not made.is_dir():
         half = _half_made(made)
         _run([go, "build", "-mod=readonly", "-o", str(half / "driver"), f"./{package}"], source)
-        half.rename(made)
+        _finish(half, made)
     return [str(made / "driver")]
 
 
@@ -96,6 +91,15 @@ def _half_made(made: Path) -> Path:
     half = made.with_name(f"{made.name}.{os.getpid()}")
     half.mkdir(parents=True)
     return half
+
+
+def _finish(half: Path, made: Path) -> None:
+    try:
+        half.rename(made)
+    except OSError:
+        if not made.is_dir():
+            raise
+        shutil.rmtree(half)  # somebody else was making it too, and was first
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

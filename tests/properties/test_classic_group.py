@@ -1,5 +1,6 @@
 """A classic group under any sequence of requests, commits, refusals and time: what must hold after every step."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -263,6 +264,8 @@ class GroupMachine(RuleBasedStateMachine):
     def the_roster_is_whole(self) -> None:
         members = {member.member_id for member in self.group.members}
         assert (self.group.members.leader in members) if members else self.group.members.leader is None
+        supporters = Counter(protocol for member in self.group.members for protocol in member.protocols)
+        assert self.group.members._supporters == supporters  # pyright: ignore[reportPrivateUsage]
         instances = [member.instance_id for member in self.group.members if member.instance_id is not None]
         assert len(instances) == len(set(instances))
         assert (self.group.state is EMPTY) <= (not members)

@@ -95,28 +95,23 @@ class Reading:
         self.count = 0
 
     def run(self, max_messages: int | None, exit_at_end: bool, timeout_s: float | None) -> None:
-        previous = signal.signal(signal.SIGTERM, self._stop)
+        previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         last = self._clock.monotonic()
         try:
             while not self._is_stopped and (max_messages is None or self.count < max_messages):
-                messages = self._take(_AT_ONCE if max_messages is None else min(_AT_ONCE, max_messages - self.count))
+                events = self._take(_AT_ONCE if max_messages is None else min(_AT_ONCE, max_messages - self.count))
+                messages = [event for event in events if event.error() is None]
                 now = self._clock.monotonic()
-                if not messages:
-                    sys.stdout.flush()
-                    if timeout_s is not None and now - last >= timeout_s:
-                        return
-                for message in messages:
-                    if message.error() is None:
-                        last = now
-                        self._print(message)
-                    elif self._is_end(message) and exit_at_end and self._is_all_at_end():
-                        return
-        except KeyboardInterrupt:
-            return
+                if messages:
+                    last = now
+                    self._print(messages)
+                elif timeout_s is not None and now - last >= timeout_s:
+                    return
+                if self._note_ends(events) and exit_at_end and self._is_all_at_end():
+                    return
         finally:
-            signal.signal(signal.SIGTERM, previous)
-            with contextlib.suppress(BrokenPipeError):
-                sys.stdout.flush()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def forget_ends(self, _consumer: Any, revoked: Iterable[Any]) -> None:
         self._at_end -= {(one.topic, one.partition) for one in revoked}
@@ -128,30 +123,43 @@ class Reading:
             return []
         return [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
 
-    def _print(self, message: Any) -> None:
-        self._at_end.discard((message.topic(), message.partition()))
-        sys.stdout.buffer.write(self._render(message))
-        self.count += 1
+    def _print(self, messages: list[Any]) -> None:
+        write_all(b"".join(map(self._render, messages)))
+        self.count += len(messages)
         if self._commits:
-            self._consumer.store_offsets(message)
+            for message in messages:
+                self._consumer.store_offsets(message)
 
-    def _is_end(self, message: Any) -> bool:
-        """Whether this is the news that a partition has no more; any other error that lasts ends the command."""
-        error = message.error()
-        if error.name() == "_PARTITION_EOF":
-            self._at_end.add((message.topic(), message.partition()))
-            return True
-        if error.fatal() or not error.retriable():
-            sys.stdout.flush()
-            raise explain(error, "reading")
-        return False
+    def _note_ends(self, events: list[Any]) -> bool:
+        """Whether a partition has come to its end now. An error that does not pass by itself ends the command."""
+        has_ended = False
+        for event in events:
+            at, error = (event.topic(), event.partition()), event.error()
+            if error is None:
+                self._at_end.discard(at)
+            elif error.name() == "_PARTITION_EOF":
+                self._at_end.add(at)
+                has_ended = True
+            elif error.fatal() or not error.retriable():
+                raise explain(error, "reading")
+        return has_ended
 
     def _is_all_at_end(self) -> bool:
         assigned = {(one.topic, one.partition) for one in self._consumer.assignment()}
         return bool(assigned) and assigned <= self._at_end
 
     def _stop(self, *_: object) -> None:
+        if self._is_stopped:
+            raise KeyboardInterrupt  # told twice: whatever it waits for, it need not
         self._is_stopped = True
+
+
+def write_all(data: bytes) -> None:
+    """To stdout at once, whole also where Python was told not to buffer it and a signal cuts a write short."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+    sys.stdout.flush()
 
 
 def _renderer(as_json: bool, template: str) -> Callable[[Any], bytes]:

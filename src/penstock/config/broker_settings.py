@@ -267,8 +267,8 @@ class BrokerSettings:
         "offsets.retention.check.interval.ms", 600_000, "How often groups are looked at for expired offsets.", low=1)
     offset_metadata_max_bytes: int = integer(
         "offset.metadata.max.bytes", 4096, "The longest note a client may store with an offset.", low=0)
-    offset_commit_timeout_ms: int = integer(
-        "offset.commit.timeout.ms", 5_000, "How long a commit waits for the log.", low=1)
+    offsets_commit_timeout_ms: int = integer(
+        "offsets.commit.timeout.ms", 5_000, "How long a commit waits for the log.", low=1)
 
     # Producers and transactions.
     producer_id_expiration_ms: int = integer(

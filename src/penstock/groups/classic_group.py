@@ -37,6 +37,7 @@ from penstock.groups.roster import Roster
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 PENDING_MEMBERS_MAX = 10_000
 CONSUMER_PROTOCOL_TYPE = "consumer"
+REASON_CHARACTERS_MAX = 1_000
 
 Step = Decision[CoordinatorRecord]
 
@@ -153,11 +154,13 @@ class ClassicGroup:
         member = self.members.get(request.member_id)
         if member is None and len(self._pending) >= PENDING_MEMBERS_MAX and request.member_id not in self._pending:
             return False
+        if len(self.members) < self.size_max:
+            return True
         if self.state is PREPARING:
             # Those who wait already, not all members: if the limit was lowered, the last to rejoin are turned away.
             waiting = sum(member.joining is not None for member in self.members)
             return (member is not None and member.joining is not None) or waiting < self.size_max
-        return self.state is EMPTY or member is not None or len(self.members) < self.size_max
+        return member is not None
 
     def _can_work_with(self, request: JoinRequest) -> bool:
         if not request.protocol_type or not request.protocols:
@@ -204,7 +207,7 @@ class ClassicGroup:
             # It asked again, on another connection most likely: nobody shall wait for ever on the first.
             step.replies.append((member.joining, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
         member.joining = waiter
-        member.protocols = protocols_of(request)
+        self.members.set_protocols(member, protocols_of(request))
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
@@ -265,7 +268,7 @@ class ClassicGroup:
         was_empty = self.state is EMPTY
         self._move(Event.REBALANCE, now)
         self.rebalances += 1
-        self.last_rebalance = RebalanceCause(reason, now.wall_ms)
+        self.last_rebalance = RebalanceCause(reason[:REASON_CHARACTERS_MAX], now.wall_ms)
         if was_empty:
             self._join_window.open_initial(self.members.rebalance_timeout_ms(), now)
         else:

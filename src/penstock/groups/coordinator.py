@@ -57,6 +57,10 @@ class GroupCoordinator:
         self._led: dict[int, _Led] = {}
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
+        # For /metrics: all rebalances and commits since the start, also of groups that are gone.
+        self.rebalances = 0
+        self.offset_commits = 0
+        self._rebalances_seen: dict[str, int] = {}
 
     # What this broker leads
 
@@ -67,7 +71,7 @@ class GroupCoordinator:
         groups = GroupShard(self._config, lambda group: self._settle(led, group))
         shard = Shard(
             ledger, groups, self._clock, lambda error: self._lost(partition, led, error),
-            self._config.offset_commit_timeout_ms,
+            self._config.offsets_commit_timeout_ms,
         )  # fmt: skip
         led = _Led(groups, shard)
         self._led[partition] = led
@@ -146,6 +150,7 @@ class GroupCoordinator:
     ) -> Awaitable[list[ErrorCode]]:
         """A code for each offset. `committer`: member id, instance id, generation ("", None, -1 if no member)."""
         led = self._leader_of(group_id, may_be_empty=True)
+        self.offset_commits += len(offsets)
         waiter = self._waiter()
         now = read_clock(self._clock)
         led.shard.perform(led.groups.commit(group_id, committer, offsets, retention_ms, waiter, now))
@@ -240,9 +245,12 @@ class GroupCoordinator:
     def _settle(self, led: _Led, group: ClassicGroup) -> None:
         """Set the group's timer to its next deadline, or forget the group if there is nothing left of it."""
         group_id = group.group_id
+        seen = self._rebalances_seen.pop(group_id, 0)
+        self.rebalances += max(0, group.rebalances - seen)
         deadline_ms = None
         if led.groups.groups.get(group_id) is group and not led.groups.forget_if_vacant(group):
             deadline_ms = group.next_deadline_ms()
+            self._rebalances_seen[group_id] = group.rebalances
         armed = self._timers.get(group_id)
         if armed is not None:
             # A timer that fires early finds nothing due and is set anew; heartbeats would otherwise reset it each time.

@@ -4,6 +4,7 @@ Called by groups.classic_group, which decides when someone comes and goes; nothi
 Invariants:
 - The leader is a member, or there are no members.
 - Every static instance maps to a member, and every static member is mapped.
+- How many members support a protocol is counted as they come, change and go: a join must not look at all the others.
 """
 
 from collections import Counter
@@ -17,11 +18,12 @@ REBALANCE_TIMEOUT_MS_MIN = 1_000  # less would be over between two packets, and 
 
 
 class Roster:
-    __slots__ = ("_members", "_static_ids", "leader")
+    __slots__ = ("_members", "_static_ids", "_supporters", "leader")
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._static_ids: dict[str, str] = {}
+        self._supporters: Counter[str] = Counter()
         self.leader: str | None = None
 
     def __iter__(self) -> Iterator[Member]:
@@ -41,6 +43,7 @@ class Roster:
 
     def add(self, member: Member) -> None:
         self._members[member.member_id] = member
+        self._supporters.update(member.protocols.keys())
         if member.instance_id is not None:
             self._static_ids[member.instance_id] = member.member_id
         if self.leader is None:
@@ -48,6 +51,7 @@ class Roster:
 
     def remove(self, member_id: str) -> Member:
         member = self._members.pop(member_id)
+        self._withdraw(member.protocols)
         if member.instance_id is not None:
             del self._static_ids[member.instance_id]
         if self.leader == member_id:
@@ -59,9 +63,16 @@ class Roster:
         assert old.instance_id is not None
         assert old.instance_id == new.instance_id
         self._members = {m.member_id: m for m in (new if m is old else m for m in self)}
+        self._withdraw(old.protocols)
+        self._supporters.update(new.protocols.keys())
         self._static_ids[old.instance_id] = new.member_id
         if self.leader == old.member_id:
             self.leader = new.member_id
+
+    def set_protocols(self, member: Member, protocols: dict[str, bytes]) -> None:
+        self._withdraw(member.protocols)
+        self._supporters.update(protocols.keys())
+        member.protocols = protocols
 
     def static_id(self, instance_id: str) -> str | None:
         return self._static_ids.get(instance_id)
@@ -84,14 +95,13 @@ class Roster:
 
     def elect_protocol(self) -> str | None:
         """Each member votes for the first of its own that all support; a tie goes to what was voted for first."""
-        candidates = self._common_protocols()
+        candidates = {protocol for protocol, count in self._supporters.items() if count == len(self._members)}
         if not candidates:
             return None
         return Counter(member.vote(candidates) for member in self).most_common(1)[0][0]
 
     def shares_a_protocol_with(self, request: JoinRequest) -> bool:
-        common = self._common_protocols()
-        return any(name in common for name, _ in request.protocols)
+        return any(self._supporters[name] == len(self._members) for name, _ in request.protocols)
 
     def rebalance_timeout_ms(self) -> int:
         if not self._members:
@@ -107,6 +117,9 @@ class Roster:
                     return True
         return False
 
-    def _common_protocols(self) -> set[str]:
-        counts = Counter(protocol for member in self for protocol in member.protocols)
-        return {protocol for protocol, count in counts.items() if count == len(self._members)}
+    def _withdraw(self, protocols: dict[str, bytes]) -> None:
+        self._supporters.subtract(protocols.keys())
+        for protocol in protocols:
+            # Names come from clients: one that nobody supports any more must not be kept.
+            if not self._supporters[protocol]:
+                del self._supporters[protocol]

@@ -45,6 +45,13 @@ class Node:
 
 
 @dataclass(slots=True)
+class Outbox:
+    """Answers of all connections that lie in our memory because their clients do not take them."""
+
+    stuck_bytes: int = 0
+
+
+@dataclass(slots=True)
 class ConnectionState:
     """What the broker remembers of one connection between requests."""
 
@@ -58,6 +65,7 @@ class ConnectionState:
     is_fetching: bool = False
     # (topic id, partition) -> offset of the last fetch, from which the records delivered since are counted.
     fetch_positions: dict[tuple[Any, int], int] = field(default_factory=dict[tuple[Any, int], int])
+    outbox: Outbox = field(default_factory=Outbox)  # shared by all connections of a broker
 
     def throttle(self, throttle_ms: int, quota: str, metrics: BrokerMetrics) -> None:
         """Remember that the client has to wait; of several quotas the longest wait counts."""

@@ -10,7 +10,7 @@ from penstock.handlers.context import HandlerContext, RawRequest
 from penstock.replication.replicas import HostedTopic
 from penstock.wire.fetch import FetchPartitionResult, FetchRequest
 
-POSITIONS_MAX = 10_000
+POSITIONS_MAX = 2_000  # of one connection
 _MAX_TIMESTAMP = Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 
@@ -18,8 +18,6 @@ _MAX_TIMESTAMP_AT = 35
 def count_records(context: HandlerContext, request: RawRequest, fetch: FetchRequest) -> None:
     """Count the records that this connection's consumer has moved past since it last named its partitions."""
     positions = request.connection.fetch_positions
-    if len(positions) > POSITIONS_MAX:
-        positions.clear()
     replicas = context.replicas
     for name, topic_id, partitions in fetch.topics:
         topic = replicas.topics.get(name) if name is not None else None
@@ -28,11 +26,16 @@ def count_records(context: HandlerContext, request: RawRequest, fetch: FetchRequ
         if topic is None:
             continue
         for ask in partitions:
+            partition = topic.partitions.get(ask.partition)
             key = (topic.id, ask.partition)
-            moved = ask.fetch_offset - positions.get(key, ask.fetch_offset)
+            # Any number can be named as a partition or an offset; only what exists is remembered and counted.
+            if partition is None or (key not in positions and len(positions) >= POSITIONS_MAX):
+                continue
+            offset = min(ask.fetch_offset, partition.log.next_offset)
+            moved = offset - positions.get(key, offset)
             if moved > 0:
                 topic.traffic.messages_out.value += moved
-            positions[key] = ask.fetch_offset
+            positions[key] = offset
 
 
 def count_bytes(context: HandlerContext, topic: HostedTopic, result: FetchPartitionResult) -> None:

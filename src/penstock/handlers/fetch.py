@@ -27,6 +27,7 @@ from penstock.wire.fetch import (
 
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
+STUCK_BYTES_MAX = 64 << 20
 _NOTHING = memoryview(b"")
 
 
@@ -57,13 +58,12 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
     except SessionRefused as error:
         return encode_fetch_response(request.version, request.correlation_id, 0, error.code, 0, [])
     count_records(context, request, fetch)
-    allowed = _allowed_bytes(context, request)
-    found = _read(context, fetch, plan, allowed)
+    found = _read(context, request, fetch, plan)
     request.throttle_ms = throttle_by_time(context, request.connection, request.client_id, request.started)
     if found.missed or _should_wait(fetch, plan, found):
         request.connection.is_fetching = True
         request.view = _NOTHING  # the receive buffer must not live as long as the wait
-        return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found, allowed))
+        return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found))
     return _encode(context, request, plan, found)
 
 
@@ -75,13 +75,13 @@ def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
 
 
 async def _wait_and_read(
-    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found, allowed: int
+    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found
 ) -> Reply:
     try:
         if not found.missed:
             found.results.clear()  # read anew after the wait; too little to send is still too much to keep
             await _wait(fetch, found)
-            found = _read(context, fetch, plan, allowed)
+            found = _read(context, request, fetch, plan)
         for missed in found.missed:
             found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, fetch, missed))
         return _encode(context, request, plan, found)
@@ -99,10 +99,10 @@ async def _wait(fetch: FetchRequest, found: _Found) -> None:
         wait.end()
 
 
-def _read(context: HandlerContext, fetch: FetchRequest, plan: FetchPlan, allowed: int) -> _Found:
+def _read(context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan) -> _Found:
     """One pass over all partitions, in the order of the session, within the byte limits of the request."""
     found = _Found([], 0, False, [], [])
-    left = min(fetch.max_bytes, context.config.fetch_max_bytes, allowed)
+    left = min(fetch.max_bytes, context.config.fetch_max_bytes, _allowed_bytes(context, request))
     for wanted in plan.wanted:
         ask = wanted.ask
         try:
@@ -194,11 +194,13 @@ def _refusal(index: int, error: PenstockError) -> FetchPartitionResult:
 
 
 def _allowed_bytes(context: HandlerContext, request: RawRequest) -> int:
-    """The most a client within its quota could be given at once; without a quota, no limit of that kind."""
+    """The most a client may be given at once: no more than its quota ever allows, nor than there is memory for."""
+    # A hundred consumers that fall behind would else hold a hundred answers of fetch.max.bytes.
+    room = max(0, STUCK_BYTES_MAX - request.connection.outbox.stuck_bytes)
     quota = context.quotas.fetch
     if quota is None:
-        return 2**31 - 1
-    return int(min(quota.amount_max(request.connection.principal, request.client_id), 2**31 - 1))
+        return room
+    return int(min(quota.amount_max(request.connection.principal, request.client_id), room))
 
 
 def _throttle(context: HandlerContext, request: RawRequest, size: int) -> int:

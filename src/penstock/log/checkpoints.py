@@ -74,7 +74,7 @@ def _parse_offsets(content: bytes) -> dict[TopicPartition, SavedOffset] | None:
         checksum = lines.pop()
         if checksum != _checksum(lines):
             return None
-    if len(lines) < 2 or lines[0] != "0":
+    if len(lines) < 2 or lines[0] != "0" or not content.endswith(b"\n"):
         return None
     offsets: dict[TopicPartition, SavedOffset] = {}
     try:

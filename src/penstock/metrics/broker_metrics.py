@@ -88,8 +88,8 @@ class BrokerMetrics:
         self.consumer_lag = registry.gauges(
             "mq_consumer_lag_messages", "Messages a group has yet to commit.", "group", "topic", "partition"
         )
-        self.rebalances = registry.counter("mq_rebalances_total", "Rebalances completed.")
-        self.offset_commits = registry.counter("mq_offset_commits_total", "Offsets committed.")
+        self.rebalances = registry.gauge("mq_rebalances_total", "Rebalances begun.")
+        self.offset_commits = registry.gauge("mq_offset_commits_total", "Offsets committed.")
 
         # The process, under the names every Prometheus client library gives them.
         registry.gauge("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes)

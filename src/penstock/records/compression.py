@@ -37,6 +37,14 @@ _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _LENGTH = Struct(">i")
 
+# How every LZ4 frame of Java starts: magic, independent blocks of 64 KiB without checksums, a hash of these two bytes.
+_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+# The same with a checksum behind each block, which is what cramjam makes.
+_LZ4_CHECKED_HEADER = b"\x04\x22\x4d\x18\x70\x40\xad"
+_LZ4_BLOCK_LENGTH = Struct("<I")
+_LZ4_IS_STORED = 0x8000_0000  # a block that would not shrink: its length has this bit
+_LZ4_CHECKSUM_BYTES = 4
+
 _DECOMPRESS_INTO: dict[int, Callable[[Buffer, bytearray], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
@@ -63,7 +71,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
             # Java refuses frames whose blocks lean on each other.
             compressor = cramjam.lz4.Compressor(level=chosen, content_checksum=False, block_linked=False)
             compressor.compress(bytes(data))
-            return bytes(compressor.finish())
+            return _without_block_checksums(memoryview(compressor.finish()))
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=level))
         case _:
@@ -97,6 +105,20 @@ def decompress(codec: int, data: Buffer, size_max: int) -> Buffer:
             continue
         del output[length:]
         return output
+
+
+def _without_block_checksums(frame: memoryview) -> bytes:
+    # Clients have met Java's frames only: lz4js, for one, looks for a block's checksum at the wrong end.
+    assert frame[: len(_LZ4_CHECKED_HEADER)] == _LZ4_CHECKED_HEADER
+    parts: list[Buffer] = [_LZ4_HEADER]
+    at = len(_LZ4_CHECKED_HEADER)
+    while True:
+        (length,) = _LZ4_BLOCK_LENGTH.unpack_from(frame, at)
+        end = at + _LZ4_BLOCK_LENGTH.size + (length & ~_LZ4_IS_STORED)
+        parts.append(frame[at:end])
+        if length == 0:
+            return b"".join(parts)
+        at = end + _LZ4_CHECKSUM_BYTES
 
 
 def _compress_snappy(data: Buffer) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from penstock.clock import Clock
 from penstock.disk import Disk
+from penstock.errors import StorageFailed
 from penstock.model import Offset, TopicPartition
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
 from penstock.replication.partition import Partition
@@ -31,6 +32,7 @@ class PartitionLedger:
         return self._partition.leader_epoch
 
     def append(self, batch: bytes | bytearray) -> asyncio.Future[int]:
+        # Not held to max.message.bytes: how large a group may be is limited where its requests come in.
         view = memoryview(batch if isinstance(batch, bytearray) else bytearray(batch))
         appended = self._partition.append(view, read_header(view), self._clock.now_ms())
         committed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -39,7 +41,7 @@ class PartitionLedger:
         def settle(done: asyncio.Future[None]) -> None:
             if committed.done():
                 return
-            error = done.exception()
+            error = StorageFailed(f"{self._partition.at} is closed") if done.cancelled() else done.exception()
             if error is None:
                 committed.set_result(appended.base_offset)
             else:

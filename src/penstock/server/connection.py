@@ -27,7 +27,7 @@ HEADER_START_BYTES = 8  # the length, then the API's key and version
 REQUESTS_IN_FLIGHT_MAX = 64
 OWN_BUFFER_BYTES_MIN = 4 * 1024
 OWN_BUFFER_KEPT_BYTES_MAX = 2 << 20
-WRITE_HIGH_BYTES = 4 << 20
+WRITE_HIGH_BYTES = 256 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 
 
@@ -75,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         "_pending",
         "_replies",
         "_replies_bytes",
+        "_stuck_bytes",
         "_transport",
         "_unmuting",
         "_unsent_bytes",
@@ -102,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         # Replies made while frames are being taken; None otherwise.
         self._replies: list[bytes] | None = None
         self._replies_bytes = 0
+        self._stuck_bytes = 0
 
     # From the transport
 
@@ -140,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         if self._unmuting is not None:
             self._unmuting.cancel()
+        self._count_stuck(0)
         self._filled = 0
         self._drop_buffer()
         for answer in self._pending:
@@ -150,10 +153,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
+        if self._transport is not None:
+            self._count_stuck(self._transport.get_write_buffer_size())
         self._pause()
 
     def resume_writing(self) -> None:
         self._is_writable = True
+        self._count_stuck(0)
         self._resume()
 
     # From the listener
@@ -356,6 +362,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
     # Flow
+
+    def _count_stuck(self, size: int) -> None:
+        if self.state is not None:
+            self.state.outbox.stuck_bytes += size - self._stuck_bytes
+            self._stuck_bytes = size
 
     def _mute(self, state: ConnectionState) -> None:
         """Read nothing more for a while: the client is over its quota, and was told so."""

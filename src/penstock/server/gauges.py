@@ -47,5 +47,7 @@ def attach_gauges(
     metrics.high_watermark.read = each(lambda partition: partition.high_watermark)
     metrics.groups.read = lambda: (((state,), count) for state, count in groups.groups_by_state().items())
     metrics.consumer_lag.read = lag
+    metrics.rebalances.read = lambda: groups.rebalances
+    metrics.offset_commits.read = lambda: groups.offset_commits
     metrics.waiting_requests.read = waiting_fetches
     metrics.disk_free_bytes.read = lambda: disk.free_bytes(replicas.logs.root)

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.config.setting import INT_MAX
-from penstock.handlers.context import Answer, ConnectionState
+from penstock.handlers.context import Answer, ConnectionState, Outbox
 from penstock.metrics import BrokerMetrics
 from penstock.model import ANONYMOUS, Endpoint
 from penstock.security.quotas import Quotas, RateSensor
@@ -47,6 +47,7 @@ class Listener:
         self.held_bytes = 0
         self._starved: deque[Connection] = deque()
         self._exempt: Connection | None = None
+        self._outbox = Outbox()
         self._creation = RateSensor(config.quota_window_num, config.quota_window_size_seconds)
 
     @property
@@ -125,7 +126,7 @@ class Listener:
         self._metrics.connections_accepted.value += 1
         self._connections.add(connection)
         self._by_address[address] += 1
-        return ConnectionState(address, ANONYMOUS)
+        return ConnectionState(address, ANONYMOUS, outbox=self._outbox)
 
     def _is_too_fast(self) -> bool:
         limit = self._config.max_connection_creation_rate

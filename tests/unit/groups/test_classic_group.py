@@ -678,6 +678,13 @@ def test_an_administrator_removes_a_static_member_by_its_instance(driver: Driver
     assert driver.group.state is EMPTY
 
 
+def test_the_reason_of_a_rebalance_is_kept_short(driver: Driver) -> None:
+    ids = driver.stable(2)
+    driver.leave(Leaver(ids[1], None, "x" * 30_000))
+    assert driver.group.last_rebalance is not None
+    assert len(driver.group.last_rebalance.reason) == 1_000
+
+
 # Static members
 
 

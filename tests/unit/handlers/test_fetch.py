@@ -9,6 +9,7 @@ import pytest
 
 from penstock.disk import RealFile
 from penstock.errors import ErrorCode, MalformedFrame
+from penstock.handlers import delivery
 from penstock.handlers.context import RawRequest
 from penstock.handlers.fetch import handle_fetch
 from penstock.records.batch import read_header
@@ -414,3 +415,25 @@ async def test_no_more_is_read_than_a_quota_could_ever_allow(node: Any) -> None:
         append(node, "orders", 1000)
     await set_quota(node, "consumer_byte_rate", 300)  # 3,000 bytes in 10 s
     assert 1000 <= sum(sizes(await fetch(node, at("orders")))) <= 3000
+
+
+# Counting
+
+
+async def test_what_is_counted_and_remembered_of_a_consumer_exists(node: Any) -> None:
+    await node.create("orders", 2)
+    for _ in range(10):
+        append(node, "orders")
+    out = node.context.metrics.messages_out.child("orders")
+    await fetch(node, at("orders"), *(at("orders", index) for index in range(2, 500)), at("nowhere"))
+    assert len(node.connection.fetch_positions) == 1
+    for offset, counted in ((4, 4), (2**63 - 1, 10), (0, 10), (-5, 10)):
+        await fetch(node, at("orders", offset=offset))
+        assert out.value == counted
+
+
+async def test_a_connection_remembers_only_so_many_positions(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "POSITIONS_MAX", 3)
+    await node.create("orders", 6)
+    await fetch(node, *(at("orders", index) for index in range(6)))
+    assert len(node.connection.fetch_positions) == 3

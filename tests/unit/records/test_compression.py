@@ -1,6 +1,7 @@
 """Each codec against bytes other programs write, and against bytes that nobody should."""
 
 import gzip
+import random
 import tracemalloc
 import zlib
 from struct import pack
@@ -182,3 +183,16 @@ def test_zstd_in_several_frames_is_one_text() -> None:
 def test_a_zlib_stream_is_no_gzip() -> None:
     with pytest.raises(CorruptMessage):
         decompress(Codec.GZIP, zlib.compress(SAMPLE), len(SAMPLE))
+
+
+def test_an_lz4_frame_starts_as_java_begins_it_and_has_no_checksums() -> None:
+    # Two blocks that shrink and one that does not: all three are met when checksums are taken out.
+    data = SAMPLE[:1] * 2 * 64 * 1024 + bytes(random.Random(5).randbytes(1000))
+    frame = compress(Codec.LZ4, data)
+    assert frame[:7] == bytes.fromhex("04224d18604082")
+    lengths, at = [], 7
+    while length := int.from_bytes(frame[at : at + 4], "little"):
+        lengths.append(length & 0x7FFFFFFF)
+        at += 4 + lengths[-1]
+    assert (len(lengths), at + 4) == (3, len(frame)), "nothing lies between blocks, or behind the end mark"
+    assert bytes(decompress(Codec.LZ4, frame, len(data))) == data
