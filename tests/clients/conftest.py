@@ -38,6 +38,12 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
 
 
 @pytest.fixture
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Which client a test runs with."""
+    return request.node.callspec.params["driver"]
+
+
+@pytest.fixture
 def driver(request: pytest.FixtureRequest, drivers: Drivers) -> Iterator[Driver]:
     try:
         started = drivers(request.param)

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import TracebackType
@@ -47,6 +47,7 @@ class CuttingProxy:
     def __init__(self, seed: int = 7) -> None:
         self.fates: Counter[Fate] = Counter()
         self._random = random.Random(seed)
+        self._fates: list[Fate] = []
         self._deck: list[Fate] = []  # dealt out before it is shuffled again, so that a few cuts are of every kind
         self._gap_max = 0  # 0: nothing is cut
         self._until_next = 0
@@ -77,9 +78,10 @@ class CuttingProxy:
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
 
-    def cut_every(self, requests: int) -> None:
+    def cut_every(self, requests: int, fates: Collection[Fate] = tuple(Fate)) -> None:
         """From now on one Produce request out of 1 to `requests` meets a fate."""
         self._gap_max = requests
+        self._fates = list(fates)
         self._until_next = self._random.randint(1, requests)
 
     def calm(self) -> None:
@@ -160,7 +162,7 @@ class CuttingProxy:
             return None
         self._until_next = self._random.randint(1, self._gap_max)
         if not self._deck:
-            self._deck = list(Fate)
+            self._deck = list(self._fates)
             self._random.shuffle(self._deck)
         return self._deck.pop()
 

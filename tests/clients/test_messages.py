@@ -6,7 +6,7 @@ from time import time
 import pytest
 from client import Client, Record, numbered
 from driver import ClientError
-from roster import COMPRESSIONS, clients, needs_codec
+from roster import COMPRESSIONS, Kind, clients, needs_codec
 
 from penstock.records.batch import read_header
 from penstock.records.compression import Codec
@@ -45,9 +45,9 @@ def codecs_in_log(broker: EmbeddedBroker, topic: str) -> set[str]:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @clients("timestamps")
 def test_letters_come_back_as_they_were_sent(
-    client: Client, penstock_broker: EmbeddedBroker, request: pytest.FixtureRequest, compression: str
+    client: Client, penstock_broker: EmbeddedBroker, kind: Kind, compression: str
 ) -> None:
-    needs_codec(request, compression)
+    needs_codec(kind, compression)
     sent = letters()
     places = client.produce(TOPIC, sent, compression=compression)
     assert places == [(0, offset) for offset in range(len(sent))]
@@ -62,9 +62,9 @@ def test_letters_come_back_as_they_were_sent(
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
 @clients("timestamps")
 def test_what_the_broker_compressed_can_be_read(
-    client: Client, penstock_broker: EmbeddedBroker, request: pytest.FixtureRequest, compression: str
+    client: Client, penstock_broker: EmbeddedBroker, kind: Kind, compression: str
 ) -> None:
-    needs_codec(request, compression)
+    needs_codec(kind, compression)
     client.create_topic(TOPIC, compression_type=compression)
     client.produce(TOPIC, letters())
     assert [record.value for record in client.read(TOPIC, 6)] == [letter.value for letter in letters()]

@@ -5,7 +5,7 @@ confluent_kafka is imported when first needed, so that `--help` and mistyped opt
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.cli.arguments import parse_bootstrap
 from penstock.cli.failures import ASKED_WRONGLY, CommandFailed, explain
-from penstock.cli.reach import Reached, reach
+from penstock.cli.reach import Attempt, Reached, reach
 from penstock.client.connection import ClientConnection
 from penstock.errors import PenstockError
 from penstock.model import Endpoint
@@ -45,28 +45,25 @@ class Cluster:
 
     @cached_property
     def admin(self) -> Any:
-        """An AdminClient. Raises at once, and says why, when nobody listens where it was told to connect."""
-        self._require_listener()
+        """An AdminClient."""
         return self._make(admin_types().AdminClient, {})
 
     def consumer(self, settings: Mapping[str, Any]) -> Any:
-        self._require_listener()
         from confluent_kafka import Consumer
 
         return self._make(Consumer, settings)
 
     def producer(self, settings: Mapping[str, Any]) -> Any:
-        self._require_listener()
         from confluent_kafka import Producer
 
         return self._make(Producer, settings)
 
-    def metadata(self, topic: str | None = None) -> Any:
-        """librdkafka's ClusterMetadata, of one topic or of all."""
+    def metadata(self) -> Any:
+        """librdkafka's ClusterMetadata. Always of all topics: asking for one by name may create it."""
         from confluent_kafka import KafkaException
 
         try:
-            return self.admin.list_topics(topic, timeout=self.timeout_s)
+            return self.admin.list_topics(timeout=self.timeout_s)
         except KafkaException as error:
             raise explain(error, f"asking {self.bootstrap} for its topics") from None
 
@@ -88,14 +85,14 @@ class Cluster:
 
     def outcome(self, future: "Future[T]") -> tuple[T | None, Any]:
         """The value, or else librdkafka's error."""
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         try:
             return future.result(self.timeout_s + _SLACK_S), None
         except KafkaException as error:
             return None, error.args[0]
         except TimeoutError:
-            return None, f"no answer within {self.timeout_s:g} s"
+            return None, KafkaError(KafkaError.REQUEST_TIMED_OUT, f"no answer within {self.timeout_s:g} s")
 
     def results(self, futures: "Mapping[K, Future[T]]", doing: str) -> dict[K, T]:
         return {key: self.result(future, f"{doing} {key}") for key, future in futures.items()}
@@ -103,15 +100,19 @@ class Cluster:
     # What it does not
 
     def request(self, api_key: ApiKey, body: Mapping[str, Any], endpoint: Endpoint | None = None) -> Any:
-        """One request to the given broker, or to the first of --bootstrap, over a plaintext connection of our own."""
+        """One request to the given broker, or to one of --bootstrap, over a plaintext connection of our own."""
+        asked = endpoint or self.find_listener()
 
         async def run() -> Any:
             async with await ClientConnection.connect(
-                endpoint or self.endpoints[0], client_id="penstock-cli", timeout_s=self.timeout_s
+                asked, client_id="penstock-cli", timeout_s=self.timeout_s
             ) as connection:
                 return await connection.request(api_key, None, body)
 
-        return self._run(run, f"asking {endpoint or self.endpoints[0]}")
+        try:
+            return asyncio.run(run())
+        except (OSError, PenstockError) as error:
+            raise CommandFailed(f"asking {asked}: {error}", "`penstock doctor` may find out why.") from None
 
     @property
     def is_plaintext(self) -> bool:
@@ -130,34 +131,28 @@ class Cluster:
     def endpoints(self) -> list[Endpoint]:
         return parse_bootstrap(self.bootstrap)
 
-    def _run(self, work: Callable[[], Awaitable[Any]], doing: str) -> Any:
-        async def run() -> Any:
-            return await work()
+    def find_listener(self) -> Endpoint:
+        """The first address of --bootstrap where somebody listens; the failure says why nobody does.
 
-        try:
-            return asyncio.run(run())
-        except (OSError, PenstockError) as error:
-            raise CommandFailed(f"{doing}: {error}", "`penstock doctor` may find out why.") from None
+        librdkafka would try until its deadline, and nobody wants to wait ten seconds for "connection refused".
+        """
+        tried: list[Attempt] = []
+        for endpoint in self.endpoints:
+            tried.append(reach(endpoint, self.timeout_s))
+            if tried[-1].state is Reached.YES:
+                return endpoint
+        raise CommandFailed(
+            f"cannot reach the cluster: {'; '.join(map(str, tried))}",
+            "Is the broker running there? Start one with `penstock serve`, or name another with --bootstrap.",
+        )
 
     def _make(self, client: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         """A client of librdkafka that is silent: what matters comes back as an error of a call."""
         from confluent_kafka import KafkaException
 
+        self.find_listener()
         quiet = {"bootstrap.servers": self.bootstrap, "client.id": "penstock-cli", "log_level": 0}
         try:
             return client({**quiet, **settings, **self.properties, "error_cb": lambda _: None})  # pyright: ignore[reportUnknownLambdaType]
         except KafkaException as error:
             raise CommandFailed(f"librdkafka: {error.args[0].str()}", "Check -X.", ASKED_WRONGLY) from None
-
-    def _require_listener(self) -> None:
-        """librdkafka tries until its deadline; nobody wants to wait ten seconds for "connection refused"."""
-        if self.__dict__.get("_is_reached"):
-            return
-        tried = [reach(endpoint, self.timeout_s) for endpoint in self.endpoints]
-        if not any(one.state is Reached.YES for one in tried):
-            whys = "; ".join(str(one) for one in tried)
-            raise CommandFailed(
-                f"cannot reach the cluster: {whys}",
-                "Is the broker running there? Start one with `penstock serve`, or name another with --bootstrap.",
-            )
-        self.__dict__["_is_reached"] = True

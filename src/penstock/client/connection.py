@@ -3,7 +3,7 @@
 Called by cli, for what librdkafka's admin client cannot ask, and by tests that speak every version of every API.
 Plaintext only. Requests may be in flight together; a broker answers in the order asked, and that is checked.
 Invariants:
-- Every request ends in a reply, a TimeoutError or a ConnectionError; none waits for ever.
+- Every request ends in a reply, a TimeoutError, a ConnectionError or MalformedFrame; none waits for ever.
 - After a time-out, a reply out of order or a frame that is too large, the connection is closed: its stream can't be
   trusted any more.
 """
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from penstock.errors import ApiNotServed, ErrorCode, MalformedFrame
 from penstock.model import Endpoint
@@ -25,33 +25,21 @@ RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 TIMEOUT_S = 10.0
 
 
-class _Awaited(NamedTuple):
-    correlation_id: int
-    reply: asyncio.Future[bytes]
-
-
 class ClientConnection:
     """Made by `connect`; closed by `close` or by leaving `async with`."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        *,
-        client_id: str | None,
-        timeout_s: float,
-        response_bytes_max: int,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, client_id: str | None, timeout_s: float, response_bytes_max: int) -> None:
         self.endpoint = endpoint
         self.versions: dict[int, tuple[int, int]] = {}
-        self._reader, self._writer = streams
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._response_bytes_max = response_bytes_max
         self._next_correlation_id = 0
-        self._awaited: deque[_Awaited] = deque()
+        self._awaited: deque[tuple[int, asyncio.Future[bytes]]] = deque()
         self._failure: Exception | None = None
-        self._receiving = asyncio.get_running_loop().create_task(self._receive())
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+        self._receiving: asyncio.Task[None]
 
     @classmethod
     async def connect(
@@ -64,17 +52,16 @@ class ClientConnection:
         negotiate: bool = True,
     ) -> Self:
         """Connect and, unless told not to, learn which versions the broker speaks."""
+        connection = cls(endpoint, client_id, timeout_s, response_bytes_max)
         async with asyncio.timeout(timeout_s):
-            streams = await asyncio.open_connection(endpoint.host, endpoint.port)
-        connection = cls(
-            endpoint, streams, client_id=client_id, timeout_s=timeout_s, response_bytes_max=response_bytes_max
-        )
-        if negotiate:
-            try:
+            connection._reader, connection._writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        connection._receiving = asyncio.get_running_loop().create_task(connection._receive())
+        try:
+            if negotiate:
                 await connection._negotiate()
-            except BaseException:
-                await connection.close()
-                raise
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def request(
@@ -83,19 +70,18 @@ class ClientConnection:
         """The reply, as kio's dataclass. Version None: the highest both sides speak, or ApiNotServed."""
         if version is None:
             version = self._highest(api_key)
-        frame = encode_request(api_key, version, body)
-        awaited = _Awaited(self._send(api_key, version, frame), asyncio.get_running_loop().create_future())
-        self._awaited.append(awaited)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._awaited.append((self._send(api_key, version, encode_request(api_key, version, body)), reply))
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 await self._writer.drain()
-                raw = await awaited.reply
+                frame = await reply
         except TimeoutError:
             self._fail(ConnectionAbortedError(f"{self.endpoint} left an earlier request unanswered"))
             name = BY_KEY[api_key].name
             raise TimeoutError(f"{self.endpoint} did not answer {name} v{version} within {limit_s:g} s") from None
-        return decode_response(api_key, version, raw[_body_offset(raw, api_key, version) :])
+        return decode_response(api_key, version, frame[_body_offset(frame, api_key, version) :])
 
     async def send(self, api_key: int, version: int, body: Mapping[str, Any]) -> None:
         """Send what no broker answers: a Produce with acks=0."""
@@ -134,9 +120,9 @@ class ClientConnection:
                     raise MalformedFrame(f"{self.endpoint} sent a frame of {size} bytes: it does not speak plain Kafka")
                 frame = await self._reader.readexactly(size)
                 correlation_id = int.from_bytes(frame[:4], "big")
-                if not self._awaited or self._awaited[0].correlation_id != correlation_id:
+                if not self._awaited or self._awaited[0][0] != correlation_id:
                     raise MalformedFrame(f"{self.endpoint} answered request {correlation_id}, not the next one")
-                reply = self._awaited.popleft().reply
+                _, reply = self._awaited.popleft()
                 if not reply.done():
                     reply.set_result(frame)
         except asyncio.IncompleteReadError:
@@ -149,7 +135,7 @@ class ClientConnection:
         if self._failure is None:
             self._failure = error
         while self._awaited:
-            reply = self._awaited.popleft().reply
+            _, reply = self._awaited.popleft()
             if not reply.done():
                 reply.set_exception(self._failure)
                 reply.exception()  # seen: a caller that has given up leaves nobody to read it

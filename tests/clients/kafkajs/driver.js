@@ -102,7 +102,7 @@ async function openConsumer({ consumer, bootstrap, group, topics, assign, reset 
     heartbeatInterval: 200,
     rebalanceTimeout: 10000,
     metadataMaxAge: METADATA_MAX_AGE_MS,
-    maxWaitTimeInMs: 500,
+    maxWaitTimeInMs: 100,
     retry: RETRY,
   })
   const state = { opened, positions: new Map(), assigned: [], isPositioned: !assign }

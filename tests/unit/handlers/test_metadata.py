@@ -244,3 +244,12 @@ async def test_describe_cluster_knows_brokers_only(node: Any) -> None:
     assert [broker.broker_id for broker in cluster.brokers] == [1]
     controllers = await node.call(handle_describe_cluster, ApiKey.DESCRIBE_CLUSTER, endpoint_type=2)
     assert ErrorCode(controllers.error_code) is ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+async def test_replicas_that_stand_in_are_none_but_never_null(node: Any) -> None:
+    await node.create("orders")
+    answer = await node.call(
+        handle_describe_topic_partitions, PAGES, topics=[{"name": "orders"}], response_partition_limit=10
+    )
+    (partition,) = answer.topics[0].partitions
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())

@@ -10,8 +10,6 @@ from penstock.log.partition_log import PartitionLog
 from penstock.log.retention import start_after_retention
 from penstock.model import Offset
 
-HOURS_PER_SEGMENT = 2
-
 
 def aged_log(tmp_path: Path, **settings: Any) -> PartitionLog:
     """Five segments of two records, one record an hour; the newest is NOW. The fifth is active."""

@@ -1,0 +1,84 @@
+"""A partition of an internal topic: appended and waited for, read from start to end."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.simulation.watched_disk import Act, WatchedDisk
+from tests.unit.log.making import AT, NOW, TOPIC_ID, make_batch, open_at, values_in
+
+from penstock.clock import SystemClock
+from penstock.disk import RealDisk
+from penstock.errors import StorageFailed
+from penstock.model import LeaderEpoch, Offset
+from penstock.replication.ledger import PartitionLedger
+from penstock.replication.partition import Partition
+
+
+class Refusing:
+    def __init__(self) -> None:
+        self.kind = ""
+
+    def __call__(self, act: Act) -> None:
+        if act.kind == self.kind and act.path.suffix == ".log":
+            raise OSError(5, "Input/output error")
+
+
+@pytest.fixture
+def refusing() -> Refusing:
+    return Refusing()
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path, refusing: Refusing) -> AsyncIterator[PartitionLedger]:
+    disk = WatchedDisk(RealDisk(), refusing)
+    log = open_at(tmp_path / str(AT), disk=disk, segment_bytes=500)
+    yield PartitionLedger(Partition(AT, TOPIC_ID, LeaderEpoch(3), log), SystemClock(), disk)
+    log.close()
+    disk.close()
+
+
+def batch(*values: str) -> bytes:
+    return bytes(make_batch(*values, timestamp=NOW)[0])
+
+
+async def contents(ledger: PartitionLedger) -> list[list[str]]:
+    return [values_in(view) async for _, view in ledger.read_all()]
+
+
+async def test_an_append_is_committed_when_it_is_durable(ledger: PartitionLedger) -> None:
+    first, second = ledger.append(batch("a", "b")), ledger.append(bytearray(batch("c")))
+    assert not first.done()
+    assert [await first, await second] == [0, 2]
+    assert (ledger.topic_partition, ledger.leader_epoch) == (AT, 3)
+
+
+async def test_everything_is_read_in_order_across_segments(ledger: PartitionLedger) -> None:
+    assert await contents(ledger) == []
+    for number in range(20):
+        await ledger.append(batch(f"{number}".ljust(100)))
+    assert await contents(ledger) == [[f"{number}".ljust(100)] for number in range(20)]
+
+
+async def test_what_was_deleted_is_not_read(ledger: PartitionLedger) -> None:
+    for number in range(4):
+        await ledger.append(batch(str(number)))
+    ledger._partition.log.advance_start(Offset(2))
+    assert await contents(ledger) == [["2"], ["3"]]
+
+
+async def test_an_append_that_is_refused_was_not_written(ledger: PartitionLedger, refusing: Refusing) -> None:
+    await ledger.append(batch("a"))
+    refusing.kind = "write"
+    with pytest.raises(StorageFailed):
+        ledger.append(batch("b"))
+    assert await contents(ledger) == [["a"]]
+
+
+async def test_a_commit_that_fails_is_told_through_what_the_append_gave(
+    ledger: PartitionLedger, refusing: Refusing
+) -> None:
+    refusing.kind = "sync"
+    committed = ledger.append(batch("a"))
+    with pytest.raises(StorageFailed):
+        await committed
