@@ -149,10 +149,17 @@ class PartitionLog:
         return active
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
+        config = self.config
+        age_max_ms = config.segment_ms
+        if config.compact and config.max_compaction_lag_ms < age_max_ms:
+            age_max_ms = config.max_compaction_lag_ms  # only what is closed can be compacted
+        if config.segment_jitter_ms:
+            # The same for a partition at every start, another for each partition.
+            age_max_ms -= crc32c(str(self.at).encode()) % min(config.segment_jitter_ms, age_max_ms)
         # By record time where records have one, so that old data replayed today still rolls by its own calendar.
         if active.first_timestamp >= 0 and timestamp >= 0:
-            return timestamp - active.first_timestamp > self.config.segment_ms
-        return now_ms - active.created_ms > self.config.segment_ms
+            return timestamp - active.first_timestamp > age_max_ms
+        return now_ms - active.created_ms > age_max_ms
 
     def _make_directory(self) -> None:
         self._disk.make_directory(self.directory)

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from penstock.errors import ErrorCode
+from penstock.handlers import metadata as metadata_module
 from penstock.handlers.context import Request
 from penstock.handlers.metadata import (
     handle_api_versions,
@@ -81,12 +82,15 @@ async def test_topics_are_found_by_id(node: Any) -> None:
         ]
 
 
-async def test_a_topic_named_often_is_described_once(node: Any) -> None:
+async def test_a_topic_named_often_is_described_once(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe, described = metadata_module._topic, []
+    monkeypatch.setattr(metadata_module, "_topic", lambda *given: described.append(given) or describe(*given))
     await node.create("orders", 2)
     topic_id = node.context.image.topics["orders"].id
     answer = await metadata(node, *["orders"] * 50, *["nowhere"] * 50, allow_auto_topic_creation=False)
     assert [topic.name for topic in answer.topics] == ["orders", "nowhere"]
     assert len((await metadata(node, *[topic_id] * 50)).topics) == 1
+    assert len(described) == 2
 
 
 async def test_a_partition_whose_leader_is_gone_has_none(node: Any) -> None:

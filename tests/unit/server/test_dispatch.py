@@ -129,13 +129,15 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_the_ra
     [(-1, 0), (7, 0), (17, 0), (200, 0), (32767, 0), (0, 2), (0, 14), (0, -1), (1, 3), (1, 19), (3, 14), (19, 1)],
 )
 def test_an_unknown_api_or_version_closes_that_connection_only(
-    broker: EmbeddedBroker, connect: Any, frames: Any, key: int, version: int
+    broker: EmbeddedBroker, connect: Any, frames: Any, inside: Any, key: int, version: int
 ) -> None:
     wire, other = connect(broker), connect(broker)
+    before = inside(broker).closed("malformed")
     request = bytearray(frames.make(ApiKey.METADATA, 1, 1))
     request[4:8] = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
     wire.send(bytes(request))
     assert wire.is_hung_up_on()
+    assert inside(broker).closed("malformed") == before + 1
     assert other.ask(API_VERSIONS, 0).error_code == 0
 
 
