@@ -163,7 +163,7 @@ class HonestClient:
 
 
 @contextlib.asynccontextmanager
-async def half_open_connections(endpoint: Endpoint, count: int) -> AsyncIterator[list[asyncio.StreamWriter]]:
+async def half_open_connections(endpoint: Endpoint, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
     """Connections in the middle of a frame that never ends."""
     starts = (
         b"\x00",
@@ -173,15 +173,15 @@ async def half_open_connections(endpoint: Endpoint, count: int) -> AsyncIterator
         framed(b"\x00\x01\x00\x0b\x00\x00\x00\x01\x00\x04test", 1 << 20),
         framed(b"\x00\x12\x00\x03\x00\x00\x00\x01", 200_000) + bytes(1000),
     )
-    writers: list[asyncio.StreamWriter] = []
+    streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     for number in range(count):
-        _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
         writer.write(starts[number % len(starts)])
-        writers.append(writer)
+        streams.append((reader, writer))
     try:
-        yield writers
+        yield [reader for reader, _ in streams]
     finally:
-        for writer in writers:
+        for _, writer in streams:
             writer.close()
 
 

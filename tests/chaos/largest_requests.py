@@ -85,7 +85,7 @@ def largest_requests(wide: UUID) -> list[tuple[ApiKey, int, Body]]:
             "resources": [{"resource_type": 2, "resource_name": "wide", "configs": [config] * MANY}]}),
         (key.LIST_CONFIG_RESOURCES, 1, {"resource_types": [2] * 40_000}),
         (key.LIST_GROUPS, 5, {"states_filter": ["x"] * 20_000}),
-        *((key.FETCH, 12, session(number)) for number in range(0, 60_000, 10_000)),
+        *((key.FETCH, 12, session(number)) for number in range(0, 100_000, 10_000)),
         (key.PRODUCE, 9, {
             "acks": 1, "topic_data": [
                 {"name": "wide", "partition_data": [{"index": n % 9, "records": b""} for n in range(MANY)]}]}),

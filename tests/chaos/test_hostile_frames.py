@@ -48,7 +48,7 @@ async def test_hostile_frames_disturb_nobody(start_broker: Any, watch_memory: An
         oddities = await send_all(broker.endpoint, odd(rng, FRAMES_EACH // 2))
         rounds = honest.rounds
         honest.stop()
-        assert not any(writer.is_closing() for writer in held)
+        assert not any(reader.at_eof() or reader.exception() for reader in held)
     await memory.stop()
 
     counts = outcomes.counts + others.counts + oddities.counts

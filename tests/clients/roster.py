@@ -76,6 +76,10 @@ KINDS = (
     # The newest, and the one inside Spark.
     Kind("java-4.4", functools.partial(java_driver, "4.4.0"), lacks=frozenset({"replace_config"})),
     Kind("java-3.9", functools.partial(java_driver, "3.9.2"), lacks=frozenset({"replace_config"})),
+    # By design it never follows a topic to a new id: the application has to drop the topic first.
+    Kind("franz-go", functools.partial(go_driver, "franz"), lacks=frozenset({"recreated_topics"})),
+    # At an offset that is gone its reader stops and says so; there is no policy to follow.
+    Kind("sarama", functools.partial(go_driver, "sarama"), lacks=frozenset({"reset_policy", "max_timestamp"})),
 )
 
 

@@ -82,7 +82,7 @@ def test_of_two_static_members_of_one_name_the_older_commits_no_more(client: Cli
     wait_for_all([older], 40)
     newer = client.member(GROUP, TOPIC, instance_id="one")
     wait_for_all([newer], 40)
-    with pytest.raises(ClientError, match="(?i)fenced|fatal"):
+    with pytest.raises(ClientError, match="(?i)fenced|fatal|rejected this static"):
         older.commit()
     newer.commit()
 

@@ -12,7 +12,7 @@ TOPIC = "phoenix"
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
-@clients("topic_admin")
+@clients("topic_admin", "recreated_topics")
 def test_a_producer_goes_on_in_the_new_topic(penstock_broker_factory: BrokerFactory, driver: Driver) -> None:
     client = Client(driver, penstock_broker_factory(NO_AUTO_CREATION).bootstrap)
     client.create_topic(TOPIC)
@@ -24,7 +24,7 @@ def test_a_producer_goes_on_in_the_new_topic(penstock_broker_factory: BrokerFact
     assert len(client.read(TOPIC, 5)) == 5
 
 
-@clients("topic_admin", "idempotence")
+@clients("topic_admin", "recreated_topics", "idempotence")
 def test_an_idempotent_producer_goes_on_in_the_new_topic(
     penstock_broker_factory: BrokerFactory, driver: Driver
 ) -> None:
@@ -37,7 +37,7 @@ def test_an_idempotent_producer_goes_on_in_the_new_topic(
     assert producer.send(TOPIC, numbered(5)) == [(0, offset) for offset in range(5)]
 
 
-@clients("topic_admin", "groups")
+@clients("topic_admin", "recreated_topics", "groups")
 def test_a_member_reads_the_new_topic_from_its_start(penstock_broker_factory: BrokerFactory, driver: Driver) -> None:
     client = Client(driver, penstock_broker_factory(NO_AUTO_CREATION).bootstrap)
     client.create_topic(TOPIC)

@@ -12,14 +12,17 @@ from penstock.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTxnState,
+    MessageTooLarge,
     NotEnoughReplicas,
     PenstockError,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedCompressionType,
 )
 from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
 from penstock.log.intake import admit
-from penstock.records.batch import TRANSACTIONAL_MASK
+from penstock.records.batch import COMPRESSION_MASK, TRANSACTIONAL_MASK
+from penstock.records.compression import Codec
 from penstock.replication.replicas import HostedTopic
 from penstock.wire.produce import (
     ProducePartition,
@@ -114,6 +117,14 @@ def _append(
             f"{topic.config.min_insync_replicas}"
         )
     batch, header = admit(sent.records, topic.config, now_ms)
+    if len(batch) > topic.config.max_message_bytes:
+        # Hundreds of bytes may unfold to megabytes in a topic that keeps its records uncompressed.
+        raise MessageTooLarge(
+            f"compressed as the topic wants it the batch has {len(batch)} bytes, "
+            f"max.message.bytes is {topic.config.max_message_bytes}"
+        )
+    if header.attributes & COMPRESSION_MASK > Codec.ZSTD:
+        raise UnsupportedCompressionType(f"compression {header.compression} is none of Kafka's")
     if header.attributes & TRANSACTIONAL_MASK:
         # No coordinator would ever end it, and what comes after an open transaction is hidden from committed readers.
         raise InvalidTxnState("a batch of a transaction that was not begun: transactions are not served")

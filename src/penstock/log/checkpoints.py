@@ -52,12 +52,16 @@ def write_saved_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition,
 
 
 def read_saved_offsets(disk: Disk, path: Path) -> dict[TopicPartition, SavedOffset]:
+    return find_saved_offsets(disk, path) or {}
+
+
+def find_saved_offsets(disk: Disk, path: Path) -> dict[TopicPartition, SavedOffset] | None:
+    """The same for whoever must know that it is missing or damaged: None."""
     if not disk.exists(path):
-        return {}
+        return None
     offsets = _parse_offsets(disk.read_file(path))
     if offsets is None:
         logger.error("%s is damaged and taken as empty: what it was to save is done anew", path.name)
-        return {}
     return offsets
 
 

@@ -28,6 +28,7 @@ from penstock.log.checkpoints import (
     LOG_STARTS,
     RECOVERY_POINTS,
     SavedOffset,
+    find_saved_offsets,
     read_saved_offsets,
     write_saved_offsets,
 )
@@ -67,6 +68,7 @@ class LogDirectory:
         self.busy: set[TopicPartition] = set()
         self._recovery_points: dict[TopicPartition, SavedOffset] = {}
         self._log_starts: dict[TopicPartition, SavedOffset] = {}
+        self._starts_are_known = False
         self._clean_ends: dict[TopicPartition, CleanEnd] = {}
         self._removals: set[asyncio.TimerHandle] = set()
         self.observe_sync_ms: Callable[[float], None] = lambda _: None
@@ -81,7 +83,9 @@ class LogDirectory:
         with contextlib.suppress(PermissionError):  # a parent we may not read is one we did not make the root in
             self._disk.sync_directory(self.root.parent)
         self._recovery_points = read_saved_offsets(self._disk, self.root / RECOVERY_POINTS)
-        self._log_starts = read_saved_offsets(self._disk, self.root / LOG_STARTS)
+        starts = find_saved_offsets(self._disk, self.root / LOG_STARTS)
+        self._starts_are_known = starts is not None
+        self._log_starts = starts or {}
         mark = self.root / CLEAN_STOP
         if self._disk.exists(mark):
             ends = _decode_ends(self._disk.read_file(mark))
@@ -130,6 +134,11 @@ class LogDirectory:
                 logger.error("%s", failure)
                 self.offline[at] = failure
                 continue
+            if state.segments and state.log_start > known.log_start and self._starts_are_known:
+                # A log start is written down before files go: these went by themselves.
+                logger.error(
+                    "%s: records %d to %d are gone, with their files", at, known.log_start, state.log_start - 1
+                )
             log = self.logs[at] = PartitionLog(self._disk, directory, at, topic_id, config, state)
             log.sync.observe_ms = self.observe_sync_ms
 

@@ -234,13 +234,17 @@ class PartitionLog:
         slot = max(min(bisect_right(self._bases, offset), len(segments)) - 1, 0)
         while slot and segments[slot].base_offset > offset:  # old segments went between the two lines above
             slot -= 1
-        # Compaction may have emptied the rest of a segment: the next batch is then in a later one.
         empty = memoryview(b"")
         while slot < len(segments) and offset < end:
             segment = segments[slot]
+            # Asked first: only of a segment that was closed before we looked is the end known to stand still.
+            is_closed = slot + 1 < len(segments)
             found = _NOT_HERE
             if segment.next_offset > offset:
                 found = self._read_segment(segment, offset, size_max, end, at_least_one, cached_only)
+                if found is _NOT_HERE and is_closed and segment.next_offset <= end:
+                    # Compaction leaves holes in a segment, never at its end: these records are lost.
+                    raise self._damaged(segment, segment.size)
             if found is _NOT_HERE:
                 slot += 1
                 continue

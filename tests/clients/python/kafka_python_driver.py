@@ -13,7 +13,12 @@ from serve_commands import POLL_S, PollingConsumer, Told, decoded, encoded, serv
 
 SEND_S = 40
 RECORD_BYTES = 24  # about what one of our numbered records takes in a batch, to turn their number into bytes
-QUICK = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100, "retry_backoff_ms": 20, "metadata_max_age_ms": 300}
+QUICK = {
+    "reconnect_backoff_ms": 10,
+    "reconnect_backoff_max_ms": 100,
+    "retry_backoff_ms": 20,
+    "metadata_max_age_ms": 300,
+}
 STRATEGIES = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,

@@ -216,6 +216,8 @@ BATCH_ERRORS = {
         batch(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
         ErrorCode.INVALID_TXN_STATE,
     ),
+    "a compression there is none": (changed(batch(), 21, ">h", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    "the last compression there is none": (changed(batch(), 21, ">h", 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "the far future": (changed(batch(), 35, ">q", 2**62), ErrorCode.INVALID_TIMESTAMP),
     "a sequence that starts in the middle": (
         batch(producer_id=1, producer_epoch=0, base_sequence=7),
@@ -262,6 +264,13 @@ async def test_a_batch_above_max_message_bytes_is_too_large(node: Any) -> None:
     await node.create("orders", max_message_bytes=str(size))
     assert await code(node, batch(value=bytes(500))) is ErrorCode.NONE
     assert await code(node, batch(value=bytes(501))) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_a_batch_that_becomes_too_large_by_the_topics_own_compression_is_refused(node: Any) -> None:
+    await node.create("orders", compression_type="uncompressed", max_message_bytes="10000")
+    assert await code(node, batch(value=bytes(9000), compression=Codec.ZSTD)) is ErrorCode.NONE
+    assert await code(node, batch(value=bytes(11000), compression=Codec.ZSTD)) is ErrorCode.MESSAGE_TOO_LARGE
+    assert node.partition("orders").log.next_offset == 1
 
 
 async def test_a_compacted_topic_takes_no_record_without_a_key(node: Any) -> None:

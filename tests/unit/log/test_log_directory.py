@@ -536,3 +536,30 @@ async def test_opening_a_new_log_that_cannot_be_opened_says_why(tmp_path: Path) 
     with pytest.raises(StorageFailed, match="a-0"):
         logs.open_one(LogRequest(A, IDS[A], TopicConfig()))
     assert A in logs.offline
+
+
+async def test_a_first_segment_that_vanished_is_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logs = await start(tmp_path)
+    values = fill(logs.logs[A], 9)
+    second = logs.logs[A].segments[1].base_offset
+    await logs.close()
+    (tmp_path / "a-0" / f"{0:020d}.log").unlink()
+    again = await start(tmp_path)
+    assert f"a-0: records 0 to {second - 1} are gone" in caplog.text
+    assert all_values(again.logs[A]) == values[second:]
+
+
+async def test_a_start_that_only_a_lost_file_knew_is_no_vanished_segment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = await start(tmp_path)
+    fill(logs.logs[A], 9)
+    log = logs.logs[A]
+    log.advance_start(Offset(5))
+    await logs.save_points()
+    await logs.drop_segments_before_start(log)
+    await logs.close()
+    (tmp_path / LOG_STARTS).unlink()
+    again = await start(tmp_path)
+    assert again.logs[A].log_start == again.logs[A].segments[0].base_offset
+    assert "are gone" not in caplog.text

@@ -206,17 +206,37 @@ def test_a_batch_too_large_for_the_limit_is_not_passed_over_for_a_small_one_in_t
     assert values_in(log.read(Offset(0), 100, Offset(2))) == ["a" * 450]
 
 
-def test_an_offset_that_compaction_removed_leads_to_the_next_batch_also_in_the_next_segment(directory: Path) -> None:
+def test_an_offset_that_compaction_removed_leads_to_the_next_batch(directory: Path) -> None:
     log = open_at(directory, segment_bytes=900, index_interval_bytes=150)
     values = fill(log, 12)
-    first, second = log.segments[0], log.segments[1]
-    position = first.position_of(Offset(4))
-    first.file.truncate(position)
-    first.size = position  # its end is gone, its range of offsets is not
-    for offset in range(4, second.base_offset):
+    log.close()
+    path = directory / "00000000000000000000.log"
+    content = path.read_bytes()
+    path.write_bytes(content[:155] + content[3 * 155 :])  # the last batch of a segment always stays
+    again = open_at(directory, segment_bytes=900, index_interval_bytes=150)
+    for offset in (2, 3, 4, 5):
+        for cached_only in (False, True):
+            chunk = again.read(Offset(offset), 1000, again.next_offset, cached_only=cached_only)
+            assert values_in(chunk)[0] == values[6]
+
+
+@pytest.mark.parametrize("size", [0, 155, 4 * 155])
+def test_a_closed_segment_that_has_lost_its_end_is_an_error_and_not_a_gap(directory: Path, size: int) -> None:
+    log = open_at(directory, segment_bytes=900, index_interval_bytes=150)
+    values = fill(log, 12)
+    first = log.segments[0]
+    assert first.next_offset == 10
+    first.file.truncate(size)
+    first.size = size
+    lost = size // 155 * 2
+    for offset in range(lost, 10):
         for cached_only in (True, False):
-            chunk = log.read(Offset(offset), 1000, log.next_offset, cached_only=cached_only)
-            assert values_in(chunk)[0] == values[second.base_offset]
+            with pytest.raises(CorruptMessage, match=f"byte {size} of"):
+                log.read(Offset(offset), 1000, log.next_offset, cached_only=cached_only)
+    assert values_in(log.read(Offset(10), 1000, log.next_offset))[0] == values[10]
+    if lost:
+        assert values_in(log.read(Offset(0), 1000, log.next_offset)) == values[:lost]
+    assert log.read(Offset(8), 1000, Offset(8)) == b""
 
 
 def test_a_read_that_began_before_segments_went_keeps_its_place(directory: Path) -> None:

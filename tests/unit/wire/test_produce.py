@@ -75,7 +75,9 @@ def test_tagged_fields_that_are_counted_but_not_there_are_malformed(version: int
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("partitions", [[(3, b"records")], [(3, b"records"), (4, None)]])
-def test_every_truncation_is_malformed_and_bytes_behind_the_request_are_ignored(version: int, partitions: list[Any]) -> None:
+def test_every_truncation_is_malformed_and_bytes_behind_the_request_are_ignored(
+    version: int, partitions: list[Any]
+) -> None:
     raw = body(version, *partitions)
     for cut in range(len(raw)):
         with pytest.raises(MalformedFrame):
