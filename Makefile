@@ -37,7 +37,7 @@ serve: $(READY)
 	$(BIN)/penstock serve --data-dir data
 
 test: setup
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff format --check src tests scripts benchmarks examples
@@ -46,7 +46,7 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/protocol_table.py --check
 	$(BIN)/python scripts/configuration_table.py --check
-	$(BIN)/python -m pytest tests/unit tests/properties -q
+	$(BIN)/python -m pytest tests/unit tests/properties -q -n 2 --dist loadfile
 
 format: $(READY)
 	$(BIN)/ruff format src tests scripts benchmarks examples
