@@ -68,6 +68,7 @@ class Broker:
         self.http_endpoint: Endpoint | None = None
         self._http: HttpDoor | None = None
         self._is_serving = False
+        self._ended_tasks: list[str] = []
         self._led_epochs: dict[TopicPartition, LeaderEpoch] = {}
         self._claim: DirectoryClaim
         self._store: MetadataStore
@@ -233,6 +234,7 @@ class Broker:
         """Why this broker should get no traffic now."""
         problems = [] if self._is_serving else ["the broker is starting or stopping"]
         problems += [str(failure) for failure in self.replicas.failures()]
+        problems += self._ended_tasks
         return problems
 
     # Housekeeping
@@ -266,8 +268,14 @@ class Broker:
             await work
 
         task = asyncio.get_running_loop().create_task(run())
-        task.add_done_callback(_report)
+        task.add_done_callback(self._task_ended)
         self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """None of them ends by itself: without the feed, say, no topic would ever be created again."""
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a task of the broker ended; restart it", exc_info=task.exception())
+            self._ended_tasks.append(f"a task of the broker ended: {task.exception()!r}")
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -275,8 +283,3 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._compactor is not None:
             self._compactor.close()
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("a task of the broker ended", exc_info=task.exception())

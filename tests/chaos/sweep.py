@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.chaos.workload import Life
 from tests.simulation.disk import SimulatedDisk
@@ -100,9 +100,12 @@ def _run_real(directory: Path, watch: CrashAt) -> None:
 
 
 async def _live(life: Life, disk: Disk) -> None:
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda *_: None)  # what a dead process would have said
+    asyncio.get_running_loop().set_exception_handler(_say_nothing)
     # A sync that died told its waiters that it failed: whoever hears that knows as little as of a dead broker.
     with contextlib.suppress(Crash, PenstockError):
         await life.run(disk)
     life.note_retention()
+
+
+def _say_nothing(_: asyncio.AbstractEventLoop, __: dict[str, Any]) -> None:
+    """What a dead process would have said, nobody hears."""

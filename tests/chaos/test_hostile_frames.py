@@ -128,7 +128,6 @@ async def test_the_largest_legal_requests_cost_no_more_than_they_may(start_broke
         await ask_each(broker, watch_memory, largest_requests(wide))
 
 
-@pytest.mark.xfail(strict=True, reason="a resource is described as often as it is asked for")
 async def test_settings_asked_for_often_cost_no_more_than_they_may(start_broker: Any, watch_memory: Any) -> None:
     broker = await start_broker()
     async with watched(broker, watch_memory):

@@ -90,7 +90,7 @@ def needs_codec(kind: Kind, codec: str) -> None:
         pytest.skip(f"{kind.name} compresses with {codec} only if the Python package {package} is installed")
 
 
-def clients(*features: str, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
-    """Run a test with every client that has these features."""
-    able = [kind for kind in KINDS if not kind.lacks.intersection(features) and kind.name not in without]
+def clients(*features: str, only: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """Run a test with every client that has these features, or with those that are named."""
+    able = [kind for kind in KINDS if not kind.lacks.intersection(features) and (not only or kind.name in only)]
     return pytest.mark.parametrize("driver", able, ids=lambda kind: kind.name, indirect=True)

@@ -1,15 +1,13 @@
 """What a client sends is what it reads: keys, values, headers and timestamps, in every compression."""
 
-from pathlib import Path
 from time import time
 
 import pytest
 from client import Client, Record, numbered
 from driver import ClientError
+from log_files import codecs_in_log
 from roster import COMPRESSIONS, Kind, clients, needs_codec
 
-from penstock.records.batch import read_header
-from penstock.records.compression import Codec
 from penstock.testing import EmbeddedBroker
 
 TOPIC = "letters"
@@ -27,19 +25,6 @@ def letters() -> list[Record]:
         Record(bytes(range(256)), bytes(reversed(range(256))), (), NOW_MS - 6000),
         Record(b"long " * 20_000, b"long", (), NOW_MS - 1000),
     ]
-
-
-def codecs_in_log(broker: EmbeddedBroker, topic: str) -> set[str]:
-    """The compressions of a topic's batches as they lie on disk."""
-    codecs: set[str] = set()
-    for file in Path(broker.data_dir).rglob(f"{topic}-*/*.log"):
-        data = file.read_bytes()
-        position = 0
-        while position < len(data):
-            header = read_header(data, position)
-            codecs.add(Codec(header.compression).name.lower())
-            position += header.size
-    return codecs
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

@@ -57,3 +57,16 @@ def test_an_offset_that_is_gone_leads_to_where_the_reset_policy_says(client: Cli
     client.produce(TOPIC, numbered(50))
     client.admin("delete_records", topic=TOPIC, partition=0, before=20)
     assert numbers(client.read(TOPIC, 30, start=5)) == list(range(20, 50))
+
+
+@clients("groups")
+def test_every_one_of_many_partitions_is_heard_again_and_again(client: Client) -> None:
+    # After the first fetch a client asks for changes only: the broker has to remember the rest.
+    partitions = 30
+    client.create_topic(TOPIC, partitions)
+    member = client.member("readers", TOPIC)
+    producer = client.producer()
+    for turn, partition in enumerate((3, 29, 0, 3, 17)):
+        producer.send(TOPIC, [Record(b"%d" % turn, partition=partition)])
+        member.wait_for_records(turn + 1)
+    assert [int(value or b"") for value in member.values] == list(range(5))

@@ -1,7 +1,8 @@
 """A topic that is deleted and made anew under its name, while clients are at work on it."""
 
+import pytest
 from client import Client, numbered
-from driver import Driver
+from driver import ClientError, Driver
 from roster import clients
 
 from penstock.testing.plugin import BrokerFactory
@@ -68,3 +69,17 @@ def test_commits_of_the_old_topic_do_not_hold_for_the_new(
     client.produce(TOPIC, numbered(10))
     new = client.member("readers", TOPIC)
     assert [int(record.value or b"") for record in new.wait_for_records(10)] == list(range(10))
+
+
+@clients(only=("franz-go",))
+def test_a_client_that_holds_on_to_the_old_topic_is_told_that_it_is_gone(
+    penstock_broker_factory: BrokerFactory, driver: Driver
+) -> None:
+    client = Client(driver, penstock_broker_factory(NO_AUTO_CREATION).bootstrap)
+    client.create_topic(TOPIC)
+    producer = client.producer()
+    producer.send(TOPIC, numbered(3))
+    client.admin("delete_topic", topic=TOPIC)
+    client.create_topic(TOPIC)
+    with pytest.raises(ClientError, match="UNKNOWN_TOPIC_ID"):
+        producer.send(TOPIC, numbered(1))

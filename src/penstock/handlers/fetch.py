@@ -150,7 +150,11 @@ def _records(
 ) -> memoryview | None:
     end = partition.last_stable_offset if fetch.isolation_level == READ_COMMITTED else partition.high_watermark
     if size_max <= 0 and not at_least_one:
-        return memoryview(b"")
+        # Nothing is left to give, but what is wrong with the question is told all the same.
+        log = partition.log
+        if not log.log_start <= offset <= log.next_offset:
+            raise OffsetOutOfRange(offset, log.log_start, log.next_offset)
+        return _NOTHING
     return partition.log.read(Offset(offset), size_max, end, at_least_one=at_least_one, cached_only=cached_only)
 
 

@@ -18,6 +18,7 @@ from penstock.wire.apis import APIS
 Body = Mapping[str, Any]
 
 NAME_NULLABLE_FROM = 12
+AUTO_CREATED_PER_REQUEST_MAX = 100
 UNKNOWN_OPERATIONS = -(2**31)  # "not asked for" in a set of authorised operations
 SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -119,6 +120,10 @@ async def _create(context: HandlerContext, names: list[str], request: Request) -
     for name in names:
         if name in INTERNAL_TOPICS:
             answers[name] = _missing(name)
+            continue
+        if len(wanted) == AUTO_CREATED_PER_REQUEST_MAX:
+            # Clients ask again; one request must not fill the metadata store by the way.
+            answers[name] = {"error_code": ErrorCode.LEADER_NOT_AVAILABLE, "name": name}
             continue
         wanted.append(NewTopic(name, config.num_partitions, config.default_replication_factor))
     for new, made in zip(wanted, await context.controller.create_topics(wanted), strict=True):

@@ -4,7 +4,7 @@ Called by handlers.produce between the wire and the log. With default settings n
 """
 
 from penstock.config import TopicConfig
-from penstock.errors import InvalidTimestamp, MessageTooLarge
+from penstock.errors import InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from penstock.records.batch import BatchHeader, check_produced, read_header, set_log_append_time
 from penstock.records.compression import Codec
 from penstock.records.record import recompress, validate_records
@@ -17,6 +17,7 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 _LONG_MAX = 2**63 - 1
+RECORD_BYTES_MIN = 7  # a record without key, value and headers
 
 
 def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryview, BatchHeader]:
@@ -25,8 +26,12 @@ def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryvi
         raise MessageTooLarge(f"the batch has {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}")
     header = check_produced(batch)
     must_look_inside = config.compact or config.timestamp_before_max_ms != _LONG_MAX
-    unpacked_max = config.unpacked_bytes_max
+    # Also by what was sent: a kilobyte that claims to be a whole segment is a bomb, not a batch.
+    ratio_max = config.decompression_ratio_max
+    unpacked_max = min(config.unpacked_bytes_max, max(config.max_message_bytes, len(batch) * ratio_max))
     if must_look_inside:
+        if header.record_count > config.max_message_bytes // RECORD_BYTES_MIN:
+            raise RecordListTooLarge(f"{header.record_count} records in one batch are more than are looked through")
         earliest = max(now_ms - config.timestamp_before_max_ms, 0)
         validate_records(batch, header, unpacked_max, keys_required=config.compact, timestamp_min=earliest)
     if config.compression_type != "producer":

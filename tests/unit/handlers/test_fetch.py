@@ -205,6 +205,13 @@ async def test_an_offset_the_log_does_not_have_is_out_of_range_and_its_ends_are_
     assert codes(await fetch(node, at("orders", offset=4), at("orders", offset=10))) == [ErrorCode.NONE] * 2
 
 
+async def test_an_offset_out_of_range_is_told_also_when_the_answer_is_full(node: Any) -> None:
+    await node.create("orders", 2)
+    append(node, "orders")
+    answer = await fetch(node, at("orders", 0), at("orders", 1, offset=5), max_bytes=1)
+    assert codes(answer) == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
 async def test_a_client_that_knows_another_leader_is_refused(node: Any) -> None:
     await node.create("orders")
     append(node, "orders")

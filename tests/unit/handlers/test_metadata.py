@@ -11,6 +11,7 @@ from penstock.errors import ErrorCode
 from penstock.handlers import metadata as metadata_module
 from penstock.handlers.context import Request
 from penstock.handlers.metadata import (
+    AUTO_CREATED_PER_REQUEST_MAX,
     handle_api_versions,
     handle_describe_cluster,
     handle_describe_topic_partitions,
@@ -257,3 +258,11 @@ async def test_replicas_that_stand_in_are_none_but_never_null(node: Any) -> None
     )
     (partition,) = answer.topics[0].partitions
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ((), ())
+
+
+async def test_one_request_makes_so_many_topics_and_the_rest_when_it_is_asked_again(node: Any) -> None:
+    names = [f"topic-{number}" for number in range(AUTO_CREATED_PER_REQUEST_MAX + 1)]
+    answer = await metadata(node, *names, allow_auto_topic_creation=True)
+    assert [name for name, code in codes(answer).items() if code != "NONE"] == names[-1:]
+    answer = await metadata(node, *names, allow_auto_topic_creation=True)
+    assert set(codes(answer).values()) == {"NONE"}

@@ -322,7 +322,7 @@ def test_a_frame_is_given_its_time_anew_after_we_did_not_read(
 
 
 def test_an_idle_client_is_hung_up_on(penstock_broker_factory: Factory, connect: Any, inside: Any) -> None:
-    broker = penstock_broker_factory({"connections.max.idle.ms": "100"})
+    broker = penstock_broker_factory({"connections.max.idle.ms": "500"})
     wire = connect(broker)
     assert wire.ask(API_VERSIONS, 0).error_code == 0
     assert wire.is_hung_up_on()
@@ -332,10 +332,10 @@ def test_an_idle_client_is_hung_up_on(penstock_broker_factory: Factory, connect:
 def test_a_client_whose_fetch_waits_is_not_idle(
     penstock_broker_factory: Factory, connect: Any, create: Any, frames: Any
 ) -> None:
-    broker = penstock_broker_factory({"connections.max.idle.ms": "100"})
+    broker = penstock_broker_factory({"connections.max.idle.ms": "500"})
     create(broker, "orders")
     idle, wire = connect(broker), connect(broker)
-    wire.send(frames.make(FETCH, 11, 1, **fetch_body("orders", max_wait=1000)))
+    wire.send(frames.make(FETCH, 11, 1, **fetch_body("orders", max_wait=1500)))
     assert idle.is_hung_up_on()
     assert wire.receive(FETCH, 11)[0] == 1
 
@@ -343,7 +343,7 @@ def test_a_client_whose_fetch_waits_is_not_idle(
 def test_a_client_that_does_not_read_is_idle_whatever_it_asked_for(
     penstock_broker_factory: Factory, connect: Any, create: Any, frames: Any, inside: Any
 ) -> None:
-    broker = penstock_broker_factory({"connections.max.idle.ms": "1000"})
+    broker = penstock_broker_factory({"connections.max.idle.ms": "600"})
     create(broker, "orders")
     fill(connect(broker), frames, "orders", 8 * MIB)
     slow = connect(broker, receive_buffer_bytes=64 * 1024)

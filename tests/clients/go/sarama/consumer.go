@@ -98,10 +98,6 @@ func openMember(with driver.OpenConsumer, config *sarama.Config) (consumer, erro
 		for ctx.Err() == nil {
 			if err := group.Consume(ctx, with.Topics, opened); err != nil {
 				opened.note(err)
-				if errors.Is(err, sarama.ErrFencedInstancedId) {
-					driver.Tell(map[string]any{"consumer": opened.name, "failed": err.Error()})
-					return
-				}
 			}
 		}
 	})
