@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-READY = "is ready"
 STOP_DEADLINE_S = 30
 
 SETTINGS = {
@@ -38,61 +37,50 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-class BrokerProcess:
-    """`penstock serve` on one port and one directory; started as often as it has to be."""
+class Running:
+    """One process that serves; strace may stand between it and us."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self.bootstrap = f"127.0.0.1:{free_port()}"
-        self._data_dir = data_dir
-        self._process: subprocess.Popen[str] | None = None
-        self._pid = 0
-
-    def start(self, *, kill_at: tuple[str, int] | None = None) -> bool:
-        """Start, and say whether it came up. `kill_at`: the system call, and which one of its kind in a thread."""
-        command = [sys.executable, "-m", "penstock.cli.main", "serve", "--http", "", "--log-level", "error"]
-        command += ["--data-dir", str(self._data_dir), "--listen", self.bootstrap]
-        for name, value in SETTINGS.items():
-            command += ["-o", f"{name}={value}"]
-        if kill_at is not None:
-            call, number = kill_at
-            trace = ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}", "-e", "signal=none"]
-            command = ["strace", "-f", "-qq", "-o", os.devnull, *trace, *command]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        is_ready = False
-        for line in self._process.stdout:
-            is_ready |= READY in line
-            if "kill " in line:
-                # Not strace's own id: strace would let its child live.
-                self._pid = int(line.rpartition("kill ")[2])
-                return is_ready
-        self._process.wait()
-        return False
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    def __init__(self, process: "subprocess.Popen[str]", pid: int) -> None:
+        self._process = process
+        self._pid = pid
 
     def wait(self) -> None:
-        """Until it has died by itself."""
-        if self._process is not None:
-            self._process.wait()
-            self._close()
+        """Until it has died."""
+        self._process.wait()
+        self._close()
 
     def kill(self) -> None:
-        if self.is_alive:
+        if self._process.poll() is None:
             os.kill(self._pid, signal.SIGKILL)
-            self.wait()
+        self.wait()
 
     def stop(self) -> int:
         """End it cleanly; its exit code."""
-        assert self._process is not None
         os.kill(self._pid, signal.SIGTERM)
         code = self._process.wait(STOP_DEADLINE_S)
         self._close()
         return code
 
     def _close(self) -> None:
-        assert self._process is not None
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def start_broker(bootstrap: str, data_dir: Path, *, kill_at: tuple[str, int] | None = None) -> Running | None:
+    """`penstock serve`, ready; None if it died before. `kill_at`: a system call, and which of its kind in a thread."""
+    command = [sys.executable, "-m", "penstock.cli.main", "serve", "--http", "", "--log-level", "error"]
+    command += ["--data-dir", str(data_dir), "--listen", bootstrap]
+    for name, value in SETTINGS.items():
+        command += ["-o", f"{name}={value}"]
+    if kill_at is not None:
+        call, number = kill_at
+        trace = ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={number}", "-e", "signal=none"]
+        command = ["strace", "-f", "-qq", "-o", os.devnull, *trace, *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "kill " in line:
+            # Its own id and not strace's, which would let its child live. The last thing it says before it serves.
+            return Running(process, int(line.rpartition("kill ")[2]))
+    Running(process, 0).wait()
+    return None

@@ -18,6 +18,7 @@ def effects() -> int:
     return count
 
 
+@pytest.mark.timeout(300)
 def test_a_kill_at_any_effect_loses_nothing_acknowledged_and_doubles_nothing(effects: int) -> None:
     outcomes = sweep([Point(number) for number in range(1, effects + 1)])
     assert troubles(outcomes) == ""
@@ -25,6 +26,7 @@ def test_a_kill_at_any_effect_loses_nothing_acknowledged_and_doubles_nothing(eff
     assert len(outcomes) == effects
 
 
+@pytest.mark.timeout(300)
 def test_a_kill_on_a_real_disk_loses_nothing_acknowledged_either(effects: int) -> None:
     outcomes = sweep([Point(number, is_real=True) for number in range(1, effects, REAL_STRIDE)])
     assert troubles(outcomes) == ""

@@ -12,7 +12,6 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from hostile_frames import TOPIC, Hostile, bombs, misframed, mutated, odd, valid
 from hostile_session import HonestClient, allow_many_files, create_topics, half_open_connections, send_all
 from largest_requests import WIDE_PARTITIONS, describe_configs, largest_requests

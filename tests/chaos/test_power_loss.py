@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from tests.chaos.sweep import Point, count_effects, sweep
 from tests.simulation.disk import SECTOR_BYTES, SimulatedDisk
 
 from penstock.disk import Disk
 
 
+@pytest.mark.timeout(300)
 def test_power_that_fails_at_any_effect_takes_nothing_acknowledged() -> None:
     effects = count_effects()
     outcomes = sweep([Point(number, seed=number) for number in range(1, effects + 1)])

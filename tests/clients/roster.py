@@ -57,7 +57,7 @@ KINDS = (
     Kind(
         "kafkajs",
         node_driver,
-        # Which partition a record got is known only where the caller chose it: the answer names partitions, not records.
+        # Where a record went is known only if the caller chose it: the answer names partitions, not records.
         # After half a reply it takes the first bytes of the next connection for the other half.
         lacks=frozenset(
             {

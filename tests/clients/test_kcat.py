@@ -139,9 +139,7 @@ def test_offsets_ends_and_times_are_found(bootstrap: str) -> None:
     assert f"{TOPIC} [0] offset 10" in kcat(bootstrap, "-Q", "-t", f"{TOPIC}:0:-1")
 
 
-def test_two_members_share_and_one_inherits(
-    penstock_broker_factory: BrokerFactory, members: list[GroupMember]
-) -> None:
+def test_two_members_share_and_one_inherits(penstock_broker_factory: BrokerFactory, members: list[GroupMember]) -> None:
     bootstrap = penstock_broker_factory({"num.partitions": "2"}).bootstrap
     kcat(bootstrap, *PRODUCE, "-p", "0", stdin=lines(10))
     kcat(bootstrap, *PRODUCE, "-p", "1", stdin=lines(10, start=10))

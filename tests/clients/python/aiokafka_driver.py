@@ -1,5 +1,8 @@
 """aiokafka behind the vocabulary of drivers. All of it runs on one event loop, beside the threads of the commands."""
 
+# The library has no or few types of its own.
+# pyright: basic, reportMissingTypeStubs=false, reportPrivateImportUsage=false
+
 import asyncio
 import contextlib
 import threading
@@ -18,7 +21,7 @@ from serve_commands import Told, decoded, encoded, serve, tell
 
 CALL_S = 40
 RECORD_BYTES = 24  # about what one of our numbered records takes in a batch, to turn their number into bytes
-QUICK = {"retry_backoff_ms": 20, "metadata_max_age_ms": 300}
+QUICK: dict[str, Any] = {"retry_backoff_ms": 20, "metadata_max_age_ms": 300}
 STRATEGIES = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,

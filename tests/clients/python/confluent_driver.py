@@ -1,5 +1,8 @@
 """confluent-kafka (librdkafka) behind the vocabulary of drivers."""
 
+# The library has no or few types of its own.
+# pyright: basic, reportMissingTypeStubs=false, reportPrivateImportUsage=false
+
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -32,7 +35,7 @@ FLUSH_S = 40
 CALL_S = 30
 
 # A client in a test comes back at once; the defaults wait up to ten seconds.
-QUICK = {
+QUICK: dict[str, Any] = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
@@ -125,6 +128,7 @@ class ConfluentDriver:
             "session.timeout.ms": session_timeout_ms,
             "heartbeat.interval.ms": 200,
             "enable.partition.eof": assign is not None,
+            "fetch.wait.max.ms": 100,  # closing waits for the last fetch
             **QUICK,
         }
         if instance_id is not None:
@@ -278,16 +282,18 @@ def _names(partitions: Iterable[TopicPartition]) -> list[list[Any]]:
 def _start(consumer: Consumer, topic: str, partition: int, start: Any) -> TopicPartition:
     if isinstance(start, dict):
         return consumer.offsets_for_times([TopicPartition(topic, partition, start["time"])], CALL_S)[0]
-    offset = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}.get(start, start)
+    offset: Any = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}.get(start, start)
     return TopicPartition(topic, partition, offset)
 
 
 def _told(message: Message) -> Told:
     _, timestamp = message.timestamp()
-    headers = [(name, encoded(value)) for name, value in message.headers() or ()]
-    assert (topic := message.topic()) is not None
-    assert (partition := message.partition()) is not None
-    assert (offset := message.offset()) is not None
+    pairs: Any = message.headers() or ()
+    headers = [(name, encoded(value)) for name, value in pairs]
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
     return Told(topic, partition, offset, timestamp, encoded(message.key()), encoded(message.value()), headers)
 
 

@@ -1,5 +1,8 @@
 """kafka-python behind the vocabulary of drivers."""
 
+# The types pyright has for it are of an older version.
+# pyright: basic, reportMissingTypeStubs=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +16,7 @@ from serve_commands import POLL_S, PollingConsumer, Told, decoded, encoded, serv
 
 SEND_S = 40
 RECORD_BYTES = 24  # about what one of our numbered records takes in a batch, to turn their number into bytes
-QUICK = {
+QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 10,
     "reconnect_backoff_max_ms": 100,
     "retry_backoff_ms": 20,
@@ -110,6 +113,7 @@ class KafkaPythonDriver:
             partition_assignment_strategy=[STRATEGIES[strategy]],
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=200,
+            fetch_max_wait_ms=100,
             **QUICK,
         )
 

@@ -51,6 +51,7 @@ final class Consumers {
         settings.put("partition.assignment.strategy", STRATEGIES.get(Driver.text(arguments, "strategy", "range")));
         settings.put("session.timeout.ms", Driver.text(arguments, "session_timeout_ms", "10000"));
         settings.put("heartbeat.interval.ms", "200");
+        settings.put("fetch.max.wait.ms", "100"); // closing waits for the last fetch
         PollingConsumer consumer = new PollingConsumer(
             name, new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer()));
         consumers.put(name, consumer);

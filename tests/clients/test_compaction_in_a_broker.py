@@ -1,7 +1,6 @@
 """Compaction as a running broker does it: the worker process, the swap, readers meanwhile."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -86,7 +85,7 @@ def test_an_idempotent_producer_goes_on_after_its_batches_were_compacted(compact
 
 
 def test_a_topic_deleted_and_made_anew_starts_empty_though_the_old_one_was_compacted(
-    compacted: EmbeddedBroker, tmp_path: Path
+    compacted: EmbeddedBroker,
 ) -> None:
     compact(compacted)
     admin = AdminClient({"bootstrap.servers": compacted.bootstrap})
