@@ -97,6 +97,7 @@ async def test_bombs_are_defused_wherever_records_are_unpacked(start_broker: Any
     await create_topics(broker.endpoint, **unpacking)
     refusals = (
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.disk import Disk
+from penstock.errors import PenstockError
 from penstock.log.checkpoints import read_offsets, write_offsets
 from penstock.log.cleanable import plan_cleaning
 from penstock.log.cleaner import Cleaner, CleaningFailed
@@ -68,7 +69,7 @@ class Compactor:
                 return False
             result = await self._cleaner.clean(job)
             await self._take(log, result)
-        except (CleaningFailed, OSError) as error:
+        except (PenstockError, OSError) as error:
             if self._logs.logs.get(log.at) is log:
                 logger.warning("%s was not compacted: %s", log.at, error)
             return False

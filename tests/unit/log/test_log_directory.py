@@ -123,6 +123,7 @@ async def test_a_damaged_mark_is_no_mark(tmp_path: Path) -> None:
         again = await start(tmp_path)
         assert all_values(again.logs[A]) == values
         assert again.logs[A].next_offset == 3
+        assert again.logs[A].segments[-1].max_timestamp == NOW
         again.release()
 
 
@@ -231,31 +232,42 @@ async def test_a_log_without_segments_does_not_trouble_a_checkpoint(tmp_path: Pa
     assert read_offsets(RealDisk(), tmp_path / RECOVERY_POINTS) == {B: 1}
 
 
-async def test_a_topic_made_again_during_a_checkpoint_gets_nothing_of_the_old_one(tmp_path: Path) -> None:
-    reached, go_on = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+class Held(RealDisk):
+    """Holds work of one name until the test lets it go; counts how often any of it was begun."""
 
-    class Slow(RealDisk):
-        def run(self, work: Any, *arguments: Any) -> Any:
-            if work.__name__ == "write":
-                return loop.create_task(self._held(work))
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self.begun = 0
+        self.go_on = asyncio.Event()
+
+    def run(self, work: Any, *arguments: Any) -> Any:
+        if work.__name__ != self._name:
             return super().run(work, *arguments)
+        self.begun += 1
+        return asyncio.ensure_future(self._hold(work, arguments))
 
-        async def _held(self, work: Any) -> Any:
-            reached.set()
-            await go_on.wait()
-            return await super().run(work)
+    async def _hold(self, work: Any, arguments: Any) -> Any:
+        # As on a thread: whoever asked for it may be cancelled, the work is not.
+        return await asyncio.shield(asyncio.ensure_future(self._work(work, arguments)))
 
-    logs = await start(tmp_path, A, disk=Slow())
+    async def _work(self, work: Any, arguments: Any) -> Any:
+        await self.go_on.wait()
+        return await super().run(work, *arguments)
+
+
+async def test_a_topic_made_again_during_a_checkpoint_gets_nothing_of_the_old_one(tmp_path: Path) -> None:
+    disk = Held("write")
+    logs = await start(tmp_path, A, disk=disk)
     fill(logs.logs[A], 5)
-    running = loop.create_task(logs.checkpoint())
-    await reached.wait()
+    running = asyncio.ensure_future(logs.checkpoint())
+    await until(lambda: disk.begun)
     logs.delete(A)
     new_id = UUID(int=0xC)
     log = logs.open_one(LogRequest(A, new_id, TopicConfig()))
     values = fill(log, 2)
     await asyncio.shield(log.sync.wait_for(Offset(2)))
-    go_on.set()
+    disk.go_on.set()
     await running
     assert A not in read_offsets(RealDisk(), tmp_path / RECOVERY_POINTS)
     assert not list((tmp_path / "a-0").glob("*.snapshot"))
@@ -265,40 +277,35 @@ async def test_a_topic_made_again_during_a_checkpoint_gets_nothing_of_the_old_on
 
 
 async def test_indexes_of_a_segment_that_was_closed_during_a_checkpoint_are_whole(tmp_path: Path) -> None:
-    logs = await start(tmp_path, A, index_interval_bytes=1)
+    disk = Held("write")
+    logs = await start(tmp_path, A, disk=disk, index_interval_bytes=1)
     log = logs.logs[A]
     append(log, "first", timestamp=NOW)
     active = log.segments[-1]
     running = asyncio.ensure_future(logs.checkpoint())
-    await asyncio.sleep(0)  # it has taken the indexes as they are now, and waits for the sync
+    await until(lambda: disk.begun)  # it has taken the indexes as they were
     append(log, "second", timestamp=NOW + 5)
     append(log, "x" * 400, timestamp=NOW + 9)
     assert log.segments[-1] is not active
+    disk.go_on.set()
     await running
     assert (tmp_path / "a-0" / f"{0:020d}.index").read_bytes() == active.offset_index.encode() != b""
     assert (tmp_path / "a-0" / f"{0:020d}.timeindex").read_bytes() == active.time_index.encode()
 
 
 async def test_points_are_saved_one_after_the_other_even_when_somebody_gives_up_waiting(tmp_path: Path) -> None:
-    at_once = most = 0
-
-    class Watching(RealDisk):
-        def replace_file(self, path: Path, content: bytes) -> None:
-            nonlocal at_once, most
-            if path.name == RECOVERY_POINTS:
-                at_once += 1
-                most = max(most, at_once)
-            super().replace_file(path, content)
-            at_once -= path.name == RECOVERY_POINTS
-
-    logs = await start(tmp_path, disk=Watching())
+    disk = Held("write_saved_offsets")
+    logs = await start(tmp_path, disk=disk)
     fill(logs.logs[A], 5)
     tasks = [asyncio.ensure_future(logs.save_points()) for _ in range(10)]
-    await asyncio.sleep(0)
+    await until(lambda: disk.begun)
     tasks[0].cancel()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert disk.begun == 1, "the first is still being written, whoever waits for it"
+    disk.go_on.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     await logs.checkpoint()
-    assert most == 1
     assert read_offsets(RealDisk(), tmp_path / RECOVERY_POINTS) == {A: 5}
 
 

@@ -300,16 +300,28 @@ def test_a_batch_with_an_epoch_that_cannot_be_ends_the_log(directory: Path, epoc
 def test_leader_epochs_come_from_the_log_where_their_file_is_lost_or_damaged(
     directory: Path, content: bytes | None, point: int
 ) -> None:
-    log = open_at(directory)
+    log = open_at(directory, segment_bytes=100)  # a segment for each batch: most lie below the recovery point
     for epoch in (3, 3, 4, 7):
         append(log, "a", "b", leader_epoch=epoch)
     sync(log)
     (directory / LEADER_EPOCHS).unlink()
     if content is not None:
         (directory / LEADER_EPOCHS).write_bytes(content)
+    if point:
+        write_snapshot(RealDisk(), directory, Offset(point), log.producers.encode())
     again = open_at(directory, recovery_point=point)
     assert [again.epochs.epoch_at(Offset(offset)) for offset in range(8)] == [3, 3, 3, 3, 4, 4, 7, 7]
     assert (directory / LEADER_EPOCHS).read_text() == "0\n3\n3 0\n4 4\n7 6\n", "also for the next start"
+
+
+def test_leader_epochs_come_from_the_log_also_after_a_clean_stop(directory: Path) -> None:
+    log = open_at(directory)
+    for epoch in (3, 7):
+        append(log, "a", leader_epoch=epoch)
+    sync(log)
+    (directory / LEADER_EPOCHS).unlink()
+    again = open_at(directory, recovery_point=2, clean_end=clean_end(log))
+    assert [again.epochs.epoch_at(Offset(offset)) for offset in range(2)] == [3, 7]
 
 
 def test_epochs_of_batches_that_were_cut_off_are_forgotten(directory: Path) -> None:
@@ -396,6 +408,7 @@ def test_offsets_of_deleted_records_are_not_given_out_again(directory: Path) -> 
     assert (log.log_start, log.next_offset) == (8, 8)
     append(log, "next")
     assert all_values(log) == ["next"]
+    assert [path.name for path in directory.glob("*.log")] == [log_file(directory, 8).name]
     again = open_at(directory, log_start=8)
     assert (again.log_start, again.next_offset) == (8, 9)
 
