@@ -241,7 +241,7 @@ def test_a_closed_segment_that_has_lost_its_end_is_an_error_and_not_a_gap(direct
 
 def test_a_read_on_a_thread_keeps_its_place_when_segments_go_meanwhile(directory: Path) -> None:
     log = open_at(directory, segment_bytes=700, index_interval_bytes=150)
-    values = fill(log, 20)
+    values = fill(log, 40)
     bases = log._bases
 
     class Shrinking(list[int]):
