@@ -186,9 +186,12 @@ def _recover_tail(disk: Disk, directory: Path, segments: list[Segment], scan: _S
         following = segment.next_offset if slot < len(segments) - 1 else None
         if following is not None and following <= scan.scan_from:
             continue
-        is_whole = _scan_segment(disk, segment, following, scan)
-        # What a killed process left in the page cache becomes durable before anyone relies on it.
-        segment.file.sync()
+        try:
+            is_whole = _scan_segment(disk, segment, following, scan)
+            # What a killed process left in the page cache becomes durable before anyone relies on it.
+            segment.file.sync()
+        finally:
+            segment.close()
         # Compaction keeps the last batch of a segment: one that ends before the next begins has lost its end.
         is_short = following is not None and segment.next_offset != following
         # All of it may be deleted, and the name of the segment that was to follow lost.

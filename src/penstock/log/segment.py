@@ -202,6 +202,18 @@ class Segment:
         """Learn the largest timestamp of a segment that an earlier run wrote. Blocks, for a few headers as a rule."""
         if self.max_timestamp != NO_TIMESTAMP or not self.size:
             return
+        if self._file is not None:
+            self.max_timestamp_offset, self.max_timestamp = self._find_max_timestamp()
+            return
+        # Of the many that are only asked for their age none should stay open.
+        copy = Segment(self._disk, self.directory, self.base_offset, self.created_ms)
+        copy.size, copy.next_offset = self.size, self.next_offset
+        try:
+            self.max_timestamp_offset, self.max_timestamp = copy._find_max_timestamp()
+        finally:
+            copy.close()
+
+    def _find_max_timestamp(self) -> tuple[int, int]:
         newest, newest_offset, position = NO_TIMESTAMP, int(self.base_offset), 0
         if self.time_index.timestamps:
             indexed, offset = self.time_index.timestamps[-1], self.base_offset + self.time_index.offsets[-1]
@@ -215,7 +227,7 @@ class Segment:
             if header.max_timestamp > newest:
                 newest, newest_offset = header.max_timestamp, header.last_offset
             position += header.size
-        self.max_timestamp_offset, self.max_timestamp = newest_offset, newest
+        return newest_offset, newest
 
     def drop_index_cache(self) -> None:
         """Give memory back; only for closed segments, whose index files are whole."""

@@ -18,6 +18,7 @@ from penstock.model import LeaderEpoch, Offset
 
 BATCH = 155  # bytes of each batch that `fill` appends
 SEGMENT = BATCH * 4
+DISK = RealDisk()
 
 
 @pytest.fixture
@@ -225,6 +226,17 @@ def test_what_a_killed_process_left_in_memory_is_synced_before_it_counts_as_dura
     assert again.durable_offset == 1
     synced = [act.path.name for act in acts if act.kind in ("sync", "sync_directory")]
     assert {log_file(directory).name, directory.name, directory.parent.name} <= set(synced)
+
+
+def test_a_recovery_leaves_no_file_open(directory: Path) -> None:
+    fill(directory, 12)
+    before = len(os.listdir("/dev/fd"))
+    logs = [open_at(directory, disk=DISK) for _ in range(5)]
+    flip(log_file(directory, 16), 80)
+    with pytest.raises(StorageFailed):
+        open_at(directory, disk=DISK, recovery_point=24)
+    assert len(os.listdir("/dev/fd")) == before
+    assert all(log.next_offset == 24 for log in logs)
 
 
 def test_a_scan_begins_at_the_recovery_point(directory: Path) -> None:

@@ -150,6 +150,15 @@ def test_the_largest_time_is_found_without_a_time_index_with_an_old_and_with_a_d
         assert (again.max_timestamp, again.max_timestamp_offset) == (NOW + 5, 5)
 
 
+def test_a_segment_that_is_only_asked_for_its_age_is_not_left_open(tmp_path: Path) -> None:
+    segment = fill(tmp_path, [NOW, NOW + 1])
+    save_indexes(segment)
+    again = reopened(segment)
+    again.load_max_timestamp()
+    assert again.max_timestamp == NOW + 1
+    assert not again.is_loaded
+
+
 def test_rebuilt_indexes_are_those_that_were_lost(tmp_path: Path) -> None:
     segment = fill(tmp_path, [NOW + n for n in range(8)])
     expected = segment.encode_indexes()
