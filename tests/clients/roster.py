@@ -33,7 +33,7 @@ KINDS = (
         "kafka-python",
         functools.partial(python_driver, "kafka_python_driver.py"),
         # Its alter_configs fills in what was set before, so it cannot replace all settings at once.
-        lacks=frozenset({"quotas", "replace_config"}),
+        lacks=frozenset({"odd_headers", "quotas", "replace_config"}),
         codec_packages={"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"},
     ),
     Kind(
@@ -62,6 +62,7 @@ KINDS = (
         lacks=frozenset(
             {
                 "half_replies",
+                "odd_headers",
                 "keyed_partitions",
                 "cooperative",
                 "static_members",
@@ -92,5 +93,7 @@ def needs_codec(kind: Kind, codec: str) -> None:
 
 def clients(*features: str, only: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     """Run a test with every client that has these features, or with those that are named."""
+    unknown = set(features).difference(*(kind.lacks for kind in KINDS))
+    assert not unknown, f"every client has {unknown}: no need to ask for it"
     able = [kind for kind in KINDS if not kind.lacks.intersection(features) and (not only or kind.name in only)]
     return pytest.mark.parametrize("driver", able, ids=lambda kind: kind.name, indirect=True)

@@ -11,7 +11,7 @@ TOPIC = "parcels"
 GROUP = "couriers"
 
 
-@clients("topic_admin")
+@clients()
 def test_topics_are_created_listed_widened_and_deleted(client: Client) -> None:
     client.create_topic(TOPIC, 2, retention_ms="3600000")
     assert TOPIC in client.admin("list_topics")
@@ -22,7 +22,7 @@ def test_topics_are_created_listed_widened_and_deleted(client: Client) -> None:
     assert TOPIC not in client.admin("list_topics")
 
 
-@clients("topic_admin")
+@clients()
 def test_errors_of_administration_have_their_names(client: Client) -> None:
     client.create_topic(TOPIC)
     with pytest.raises(ClientError, match=r"(?i)already.?exists"):
@@ -51,14 +51,14 @@ def test_all_settings_of_a_topic_are_replaced_at_once(client: Client) -> None:
     assert (changed["cleanup.policy"], changed["retention.ms"]) == ("compact", "604800000")
 
 
-@clients("topic_admin")
+@clients()
 def test_settings_of_the_broker_are_described(client: Client) -> None:
     described = client.admin("describe_config", kind="broker", name="1")
     assert described["num.partitions"] == "1"
 
 
-@clients("groups", "group_admin")
-def test_a_group_is_listed_described_and_deleted(client: Client) -> None:
+@clients()
+def test_a_group_is_listed_and_described(client: Client) -> None:
     client.create_topic(TOPIC, 2)
     client.produce(TOPIC, numbered(10, partitions=2))
     member = client.member(GROUP, TOPIC)
@@ -74,7 +74,7 @@ def test_a_group_is_listed_described_and_deleted(client: Client) -> None:
     assert client.admin("describe_group", group=GROUP)["state"].lower() == "empty"
 
 
-@clients("groups", "delete_group")
+@clients("delete_group")
 def test_a_group_is_deleted_once_it_is_empty(client: Client) -> None:
     client.produce(TOPIC, numbered(10))
     member = client.member(GROUP, TOPIC)
@@ -87,7 +87,7 @@ def test_a_group_is_deleted_once_it_is_empty(client: Client) -> None:
     assert GROUP not in client.admin("list_groups")
 
 
-@clients("groups", "alter_offsets")
+@clients("alter_offsets")
 def test_the_offsets_of_a_group_are_moved(client: Client) -> None:
     client.produce(TOPIC, numbered(10))
     first = client.member(GROUP, TOPIC)
@@ -99,7 +99,7 @@ def test_the_offsets_of_a_group_are_moved(client: Client) -> None:
     assert [int(record.value or b"") for record in again.wait_for_records(6)] == list(range(4, 10))
 
 
-@clients("groups", "delete_offsets")
+@clients("delete_offsets")
 def test_the_offsets_of_a_group_are_deleted(client: Client) -> None:
     client.produce(TOPIC, numbered(10))
     member = client.member(GROUP, TOPIC)
@@ -110,7 +110,7 @@ def test_the_offsets_of_a_group_are_deleted(client: Client) -> None:
     assert client.admin("group_offsets", group=GROUP) == []
 
 
-@clients("list_offset")
+@clients()
 def test_both_ends_of_a_partition_are_told(client: Client) -> None:
     client.produce(TOPIC, numbered(10))
     assert client.admin("list_offset", topic=TOPIC, partition=0, at="earliest") == 0
@@ -118,13 +118,13 @@ def test_both_ends_of_a_partition_are_told(client: Client) -> None:
     assert client.admin("list_offset", topic=TOPIC, partition=0, at={"time": 1000}) == 0
 
 
-@clients("list_offset", "max_timestamp")
+@clients("max_timestamp")
 def test_the_record_with_the_latest_time_is_found(client: Client) -> None:
     client.produce(TOPIC, numbered(10))
     assert client.admin("list_offset", topic=TOPIC, partition=0, at="max_timestamp") in range(10)
 
 
-@clients("describe_cluster")
+@clients()
 def test_the_cluster_is_described(client: Client, penstock_broker: EmbeddedBroker) -> None:
     described = client.admin("describe_cluster")
     host, _, port = penstock_broker.bootstrap.rpartition(":")

@@ -13,7 +13,7 @@ BATCH = 15
 PARTITIONS = 2
 
 
-@clients("idempotence")
+@clients()
 def test_everything_arrives_once_and_in_order_over_a_bad_line(
     penstock_broker_factory: BrokerFactory, proxy: CuttingProxy, driver: Driver, kind: Kind
 ) -> None:
@@ -38,7 +38,7 @@ def test_everything_arrives_once_and_in_order_over_a_bad_line(
         assert [offset for p, offset in places if p == partition] == list(range(1, len(expected)))
 
 
-@clients("idempotence")
+@clients()
 def test_everything_arrives_once_though_the_broker_crashes(
     penstock_broker_factory: BrokerFactory, proxy: CuttingProxy, driver: Driver
 ) -> None:

@@ -20,7 +20,7 @@ def wait_for_all(members: list[Consumer], count: int) -> None:
     assert sorted_values(*members) == list(range(count))
 
 
-@clients("groups")
+@clients()
 def test_two_members_share_the_partitions_and_one_inherits_them(client: Client) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     first = client.member(GROUP, TOPIC)
@@ -43,7 +43,7 @@ def test_two_members_share_the_partitions_and_one_inherits_them(client: Client) 
     wait_for_all([first, second], 120)
 
 
-@clients("groups", "cooperative")
+@clients("cooperative")
 def test_cooperative_members_keep_what_does_not_move(client: Client) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     first = client.member(GROUP, TOPIC, strategy="cooperative")
@@ -59,7 +59,7 @@ def test_cooperative_members_keep_what_does_not_move(client: Client) -> None:
     wait_for_all([first, second], 80)
 
 
-@clients("groups", "static_members")
+@clients("static_members")
 def test_a_static_member_that_comes_back_disturbs_nobody(client: Client) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     first = client.member(GROUP, TOPIC, instance_id="one")
@@ -75,7 +75,7 @@ def test_a_static_member_that_comes_back_disturbs_nobody(client: Client) -> None
     assert first.revoked == taken_before, "the other member saw no rebalance"
 
 
-@clients("groups", "static_members", "fencing")
+@clients("static_members", "fencing")
 def test_of_two_static_members_of_one_name_the_older_commits_no_more(client: Client) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
@@ -91,7 +91,7 @@ def test_of_two_static_members_of_one_name_the_older_commits_no_more(client: Cli
     assert len(client.admin("group_offsets", group=GROUP)) == PARTITIONS
 
 
-@clients("groups")
+@clients()
 def test_committed_offsets_are_resumed_after_a_crash(client: Client, penstock_broker: EmbeddedBroker) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     client.produce(TOPIC, numbered(40, partitions=PARTITIONS))
@@ -106,7 +106,7 @@ def test_committed_offsets_are_resumed_after_a_crash(client: Client, penstock_br
     wait_for_all([before, after], 80)
 
 
-@clients("groups")
+@clients()
 def test_a_member_outlives_a_crash_of_the_broker(client: Client, penstock_broker: EmbeddedBroker) -> None:
     client.create_topic(TOPIC, PARTITIONS)
     member = client.member(GROUP, TOPIC)

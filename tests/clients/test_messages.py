@@ -28,7 +28,7 @@ def letters() -> list[Record]:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@clients("timestamps")
+@clients()
 def test_letters_come_back_as_they_were_sent(
     client: Client, penstock_broker: EmbeddedBroker, kind: Kind, compression: str
 ) -> None:
@@ -44,8 +44,15 @@ def test_letters_come_back_as_they_were_sent(
     assert compression in codecs_in_log(penstock_broker, TOPIC) <= {compression, "none"}
 
 
+@clients("odd_headers")
+def test_headers_may_repeat_and_be_null(client: Client) -> None:
+    headers = (("twice", b"1"), ("nothing", None), ("twice", b"2"))
+    client.produce(TOPIC, [Record(b"odd", headers=headers)])
+    assert client.read(TOPIC, 1)[0].headers == headers
+
+
 @pytest.mark.parametrize("compression", COMPRESSIONS[1:])
-@clients("timestamps")
+@clients()
 def test_what_the_broker_compressed_can_be_read(
     client: Client, penstock_broker: EmbeddedBroker, kind: Kind, compression: str
 ) -> None:
@@ -81,7 +88,7 @@ def test_records_of_one_key_share_a_partition(client: Client) -> None:
     assert len({partition for partition, _ in places}) > 1
 
 
-@clients("error_codes")
+@clients()
 def test_a_record_over_the_limit_is_refused_by_name(client: Client) -> None:
     client.create_topic(TOPIC, max_message_bytes="1000")
     producer = client.producer()

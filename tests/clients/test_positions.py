@@ -31,7 +31,7 @@ def test_the_beginning_is_the_first_record_and_the_end_the_next_to_come(client: 
     assert numbers(client.read(TOPIC, 25, start="beginning")) == list(range(25))
 
 
-@clients("timestamps", "seek_by_time")
+@clients()
 def test_seeking_by_time_finds_the_first_record_not_older(client: Client) -> None:
     minutes = [Record(b"%d" % minute, timestamp=NOW_MS + (minute - 60) * MINUTE_MS) for minute in range(60)]
     # In two goes, so that the second lies in batches of its own.
@@ -43,7 +43,7 @@ def test_seeking_by_time_finds_the_first_record_not_older(client: Client) -> Non
     assert numbers(client.read(TOPIC, 50, start={"time": exactly})) == list(range(10, 60))
 
 
-@clients("delete_records")
+@clients()
 def test_the_beginning_moves_when_records_are_deleted(client: Client, penstock_broker: EmbeddedBroker) -> None:
     client.produce(TOPIC, numbered(50))
     assert client.admin("delete_records", topic=TOPIC, partition=0, before=20) in (20, None)
@@ -52,14 +52,14 @@ def test_the_beginning_moves_when_records_are_deleted(client: Client, penstock_b
     assert numbers(client.read(TOPIC, 30)) == list(range(20, 50))
 
 
-@clients("delete_records", "reset_policy")
+@clients("reset_policy")
 def test_an_offset_that_is_gone_leads_to_where_the_reset_policy_says(client: Client) -> None:
     client.produce(TOPIC, numbered(50))
     client.admin("delete_records", topic=TOPIC, partition=0, before=20)
     assert numbers(client.read(TOPIC, 30, start=5)) == list(range(20, 50))
 
 
-@clients("groups")
+@clients()
 def test_every_one_of_many_partitions_is_heard_again_and_again(client: Client) -> None:
     # After the first fetch a client asks for changes only: the broker has to remember the rest.
     partitions = 30

@@ -13,7 +13,7 @@ TOPIC = "phoenix"
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 
 
-@clients("topic_admin", "recreated_topics")
+@clients("recreated_topics")
 def test_a_producer_goes_on_in_the_new_topic(penstock_broker_factory: BrokerFactory, driver: Driver) -> None:
     client = Client(driver, penstock_broker_factory(NO_AUTO_CREATION).bootstrap)
     client.create_topic(TOPIC)
@@ -25,7 +25,7 @@ def test_a_producer_goes_on_in_the_new_topic(penstock_broker_factory: BrokerFact
     assert len(client.read(TOPIC, 5)) == 5
 
 
-@clients("topic_admin", "recreated_topics", "idempotence")
+@clients("recreated_topics")
 def test_an_idempotent_producer_goes_on_in_the_new_topic(
     penstock_broker_factory: BrokerFactory, driver: Driver
 ) -> None:
@@ -38,7 +38,7 @@ def test_an_idempotent_producer_goes_on_in_the_new_topic(
     assert producer.send(TOPIC, numbered(5)) == [(0, offset) for offset in range(5)]
 
 
-@clients("topic_admin", "recreated_topics", "groups")
+@clients("recreated_topics")
 def test_a_member_reads_the_new_topic_from_its_start(penstock_broker_factory: BrokerFactory, driver: Driver) -> None:
     client = Client(driver, penstock_broker_factory(NO_AUTO_CREATION).bootstrap)
     client.create_topic(TOPIC)
@@ -53,7 +53,7 @@ def test_a_member_reads_the_new_topic_from_its_start(penstock_broker_factory: Br
     assert [int(value or b"") for value in member.values] == [*range(20), *range(100, 105)]
 
 
-@clients("topic_admin", "groups")
+@clients()
 def test_commits_of_the_old_topic_do_not_hold_for_the_new(
     penstock_broker_factory: BrokerFactory, driver: Driver
 ) -> None:

@@ -8,7 +8,7 @@ from roster import clients
 REFUSAL = "(?i)transaction.*(auth|not supported|unsupported)"
 
 
-@clients("transactions")
+@clients()
 def test_a_transactional_producer_is_refused_in_words(client: Client) -> None:
     with pytest.raises(ClientError, match=REFUSAL):
         client.producer(transactional_id="copier", idempotent=True)
