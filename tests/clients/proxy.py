@@ -102,6 +102,7 @@ class CuttingProxy:
         assert task is not None
         self._pairs.add(task)
         to_broker: asyncio.StreamWriter | None = None
+        pair: _Pair | None = None
         try:
             from_broker, to_broker = await asyncio.open_connection(*self._target)
             pair = _Pair(to_client, to_broker)
@@ -112,6 +113,8 @@ class CuttingProxy:
             pass  # cut by us, ended by either side, or the proxy ends
         finally:
             self._pairs.discard(task)
+            if pair is not None:
+                self._deck += pair.doomed.values()  # cut before they came true: they are dealt again
             for writer in (to_client, to_broker):
                 if writer is not None:
                     self._hang_up(writer)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from toolchains import go_driver, java_driver, node_driver, python_driver
+from toolchains import BUILD_DEADLINE_S, go_driver, java_driver, node_driver, python_driver
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -96,4 +96,8 @@ def clients(*features: str, only: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     unknown = set(features).difference(*(kind.lacks for kind in KINDS))
     assert not unknown, f"every client has {unknown}: no need to ask for it"
     able = [kind for kind in KINDS if not kind.lacks.intersection(features) and (not only or kind.name in only)]
-    return pytest.mark.parametrize("driver", able, ids=lambda kind: kind.name, indirect=True)
+    # The first test of a client may have to build its driver first, which takes what the network takes.
+    patience = pytest.mark.timeout(3 * BUILD_DEADLINE_S)
+    return pytest.mark.parametrize(
+        "driver", [pytest.param(kind, id=kind.name, marks=patience) for kind in able], indirect=True
+    )

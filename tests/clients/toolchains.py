@@ -2,6 +2,7 @@
 
 Called by roster. What is made lies in the virtual environment and is made anew when its sources change. A machine
 without the language, or without the packages and a network to fetch them, raises ToolchainMissing, which says why.
+A driver that does not compile is no such reason, but a failed test.
 """
 
 import functools
@@ -10,65 +11,88 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = Path(sys.prefix) / "clients"
-BUILD_DEADLINE_S = 600
+BUILD_DEADLINE_S = 300
+
+JAVA_ERROR = "COMPILATION ERROR"  # Maven fetches and compiles in one go; this tells the two apart
 
 
 class ToolchainMissing(Exception):
     """The reason why a client cannot be tried here."""
 
 
+Maker = Callable[..., list[str]]
+
+
+def _once(make: Maker) -> Maker:
+    """Make a driver once; and when that failed, do not try again for every test."""
+    known: dict[tuple[str, ...], list[str] | ToolchainMissing] = {}
+
+    @functools.wraps(make)
+    def made(*arguments: str) -> list[str]:
+        if arguments not in known:
+            try:
+                known[arguments] = make(*arguments)
+            except ToolchainMissing as reason:
+                known[arguments] = reason
+        answer = known[arguments]
+        if isinstance(answer, ToolchainMissing):
+            raise answer
+        return answer
+
+    return made
+
+
 def python_driver(script: str) -> list[str]:
     return [sys.executable, str(HERE / "python" / script)]
 
 
-@functools.cache
+@_once
 def node_driver() -> list[str]:
     node, npm = _need("node"), _need("npm")
     source = HERE / "kafkajs"
     made = _made("kafkajs", source.glob("*.js*"))
     if not made.is_dir():
-        half = _half_made(made)
-        for file in source.glob("*.js*"):
-            shutil.copy(file, half)
-        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], half)
-        _finish(half, made)
+        with _making(made) as half:
+            for file in source.glob("*.js*"):
+                shutil.copy(file, half)
+            _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], half)
     return [node, str(made / "driver.js")]
 
 
-@functools.cache
+@_once
 def java_driver(kafka_version: str) -> list[str]:
     java, maven = _need("java"), _need("mvn")
     _need("javac")
     source = HERE / "java"
     made = _made(f"java-{kafka_version}", source.rglob("*"))
     if not made.is_dir():
-        half = _half_made(made)
-        build = [maven, "--batch-mode", "--quiet", "--file", str(source / "pom.xml")]
-        build += [f"-Dkafka.version={kafka_version}", f"-Dbuild.folder={half}", "process-classes"]
-        try:
-            _run([*build, "--offline"], source)  # asks no server when everything is here already
-        except ToolchainMissing:
-            _run(build, source)
-        _finish(half, made)
+        with _making(made) as half:
+            build = [maven, "--batch-mode", "--quiet", "--file", str(source / "pom.xml")]
+            build += [f"-Dkafka.version={kafka_version}", f"-Dbuild.folder={half}", "process-classes"]
+            try:
+                _run([*build, "--offline"], source)  # asks no server when everything is here already
+            except ToolchainMissing:
+                _run(build, source)
     # One core is enough for a driver, and the small collector and compiler start fastest.
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     return [java, *flags, "-cp", f"{made / 'classes'}{os.pathsep}{made / 'jars'}/*", "penstock.clients.Driver"]
 
 
-@functools.cache
+@_once
 def go_driver(package: str) -> list[str]:
     go = _need("go")
     source = HERE / "go"
     made = _made(f"go-{package}", [*source.glob("go.*"), *(source / package).glob("*.go"), *source.glob("driver/*.go")])
     if not made.is_dir():
-        half = _half_made(made)
-        _run([go, "build", "-mod=readonly", "-o", str(half / "driver"), f"./{package}"], source)
-        _finish(half, made)
+        _run([go, "mod", "download"], source)
+        with _making(made) as half:
+            _run([go, "build", "-mod=readonly", "-o", str(half / "driver"), f"./{package}"], source, compiles=True)
     return [str(made / "driver")]
 
 
@@ -86,24 +110,29 @@ def _made(name: str, sources: Iterable[Path]) -> Path:
     return CACHE / f"{name}-{digest.hexdigest()[:12]}"
 
 
-def _half_made(made: Path) -> Path:
-    """An empty folder beside it, renamed when all is done, so that a build that was ended is not taken for whole."""
+@contextmanager
+def _making(made: Path) -> Generator[Path]:
+    """A folder beside it, renamed when all is done, so that a build that was ended is not taken for whole."""
     half = made.with_name(f"{made.name}.{os.getpid()}")
     half.mkdir(parents=True)
-    return half
-
-
-def _finish(half: Path, made: Path) -> None:
     try:
-        half.rename(made)
-    except OSError:
-        if not made.is_dir():
-            raise
-        shutil.rmtree(half)  # somebody else was making it too, and was first
+        yield half
+        with suppress(OSError):  # somebody else was making it too, and was first
+            half.rename(made)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False)
+def _run(command: Sequence[str], folder: Path, *, compiles: bool = False) -> None:
+    tool = Path(command[0]).name
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolchainMissing(f"{tool} was not done within {BUILD_DEADLINE_S} s") from None
     if done.returncode != 0:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        raise ToolchainMissing(f"{Path(command[0]).name} failed: {' / '.join(lines[-3:])}")
+        output = (done.stdout + done.stderr).strip()
+        assert not compiles, output
+        assert JAVA_ERROR not in output, output
+        raise ToolchainMissing(f"{tool} failed: {' / '.join(output.splitlines()[-3:])}")
