@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import RunningBroker, broker
+from harness import RunningBroker, broker, connect
+from penstock.testing import EmbeddedBroker
 
 ROUNDS = 5
+FIXTURE_ROUNDS = 21
 CONNECTIONS = 5_000
 
 
@@ -24,6 +26,19 @@ def start() -> dict[str, Any]:
             times.append(running.started_in_s)
             rss.append(running.rss_bytes())
     return {"start_s": sorted(times)[len(times) // 2], "start_s_rounds": times, "idle_rss_mb": max(rss) / 1e6}
+
+
+def fixture() -> dict[str, Any]:
+    """How long a test waits for the broker that `penstock.testing` gives it, in its own process."""
+    times: list[float] = []
+    for _ in range(FIXTURE_ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+            began = time.perf_counter()
+            with EmbeddedBroker(Path(folder)) as embedded, connect(embedded.bootstrap) as channel:
+                channel.call(18, 3, {"client_software_name": "bench", "client_software_version": "1"})
+                times.append(time.perf_counter() - began)
+    later = sorted(times[1:])
+    return {"first_ms": times[0] * 1000, "later_ms": later[len(later) // 2] * 1000, "later_max_ms": later[-1] * 1000}
 
 
 def partitions(count: int = 1_000) -> dict[str, Any]:

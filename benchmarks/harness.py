@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -40,8 +40,7 @@ class RunningBroker:
         return self.process.memory_info().rss
 
     def connect(self) -> "RawConnection":
-        host, _, port = self.address.partition(":")
-        return RawConnection(socket.create_connection((host, int(port))))
+        return connect(self.address)
 
 
 class RawConnection:
@@ -50,6 +49,12 @@ class RawConnection:
     def __init__(self, channel: socket.socket) -> None:
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.channel = channel
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.channel.close()
 
     def call(self, api_key: int, version: int, body: Mapping[str, Any]) -> Any:
         self.channel.sendall(request_frame(api_key, version, 1, "bench", encode_request(api_key, version, body)))
@@ -75,6 +80,11 @@ class RawConnection:
         return b"".join(parts)
 
 
+def connect(address: str) -> RawConnection:
+    host, _, port = address.partition(":")
+    return RawConnection(socket.create_connection((host, int(port))))
+
+
 @contextlib.contextmanager
 def broker(*settings: str, data_dir: Path | None = None) -> Iterator[RunningBroker]:
     """A fresh `penstock serve`; `settings` are name=value."""
@@ -87,6 +97,7 @@ def broker(*settings: str, data_dir: Path | None = None) -> Iterator[RunningBrok
             command += ["-o", setting]
         # Byte code is cached for a user; an environment that forbids it would measure the compiler.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        os.sync()  # what the benchmark before left dirty is not this one's to wait for
         began = time.perf_counter()
         child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         try:

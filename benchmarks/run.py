@@ -25,6 +25,7 @@ RESULTS = Path(__file__).parent / "results"
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "start": footprint.start,
+    "fixture": footprint.fixture,
     "produce-acks-1": lambda: produce.throughput("1"),
     "produce-acks-all": lambda: produce.throughput("all"),
     "small-requests-acks-1": lambda: produce.small_requests(1),

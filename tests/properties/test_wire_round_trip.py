@@ -152,10 +152,11 @@ def test_a_produce_request_written_by_kio_is_parsed_whole(version: int, seed: in
     request = parse_produce(version, frame, offset)
     assert (request.transactional_id, request.acks) == (message.transactional_id, message.acks)
     assert timedelta(milliseconds=request.timeout_ms) == message.timeout
-    assert topics_of(request.topics, tuple) == topics_of(message.topic_data, produced, "partition_data")
-    for topic in request.topics:
-        for partition in topic.partitions:
-            assert partition.records is None or partition.records.obj is frame.obj
+    topics = [(name, topic_id or UUID(int=0), partitions) for name, topic_id, partitions in request.topics]
+    assert topics == topics_of(message.topic_data, produced, "partition_data")
+    for _, _, partitions in request.topics:
+        for _, records in partitions:
+            assert records is None or records.obj is frame.obj
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)

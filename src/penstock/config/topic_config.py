@@ -5,7 +5,7 @@ Names, defaults and limits are those of Kafka 4.3 unless a row says otherwise.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from penstock.config import setting
 from penstock.config.setting import LONG_MAX, Scope
@@ -46,7 +46,7 @@ def _remote_fault(enabled: bool) -> str | None:
     return "there is no remote storage to enable" if enabled else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicConfig:
     # A row reads as name, default, meaning, limits; one argument a line would hide the table.
     # fmt: off
@@ -163,9 +163,24 @@ class TopicConfig:
         broker_names=_from("unclean.leader.election.enable"), honoured=False)
     # fmt: on
 
-    @property
+    @cached_property
     def compact(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    @cached_property
+    def keeps_batches_as_sent(self) -> bool:
+        """Nothing the topic asks for needs a look into a batch or a change of it."""
+        return (
+            not self.compact
+            and self.timestamp_before_max_ms == LONG_MAX
+            and self.compression_type == "producer"
+            and self.message_timestamp_type == "CreateTime"
+        )
+
+    @cached_property
+    def segment_age_max_ms(self) -> int:
+        # Only what is closed can be compacted.
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property
     def unpacked_bytes_max(self) -> int:

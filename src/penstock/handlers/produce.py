@@ -21,11 +21,10 @@ from penstock.errors import (
 )
 from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
 from penstock.log.intake import admit
-from penstock.records.batch import COMPRESSION_MASK, TRANSACTIONAL_MASK
+from penstock.records.batch import COMPRESSION_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 from penstock.records.compression import Codec
 from penstock.replication.replicas import HostedTopic
 from penstock.wire.produce import (
-    ProducePartition,
     ProducePartitionResult,
     ProduceTopicResult,
     encode_produce_response,
@@ -33,6 +32,7 @@ from penstock.wire.produce import (
 )
 
 ACKS_ALL = -1
+COMPRESSION_MAX = max(Codec).value
 LOOP_S_MAX = 1.0  # one request keeps the loop, and with it everybody else, no longer than this and one batch
 Wait = asyncio.Future[None]
 
@@ -48,18 +48,18 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
     for name, topic_id, partitions in produce.topics:
         topic = _find(context, name, topic_id)
         answers: list[ProducePartitionResult] = []
-        for sent in partitions:
+        for index, records in partitions:
             try:
                 if not -1 <= acks <= 1:
                     raise _BadAcks(acks)
                 if (results or answers) and context.clock.monotonic() - request.started > LOOP_S_MAX:
                     raise _TooLong
-                result, wait = _append(context, topic, sent, acks, now_ms)
+                result, wait = _append(context, topic, index, records, acks, now_ms)
                 if wait is not None:
                     waits.append((wait, answers, len(answers)))
             except PenstockError as error:
                 failed = True
-                result = _refusal(sent.partition, error)
+                result = _refusal(index, error)
                 context.metrics.request_errors.child("Produce", error.code.name).value += 1
             answers.append(result)
         results.append(ProduceTopicResult(name, topic_id, answers))
@@ -104,39 +104,47 @@ def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> H
 
 
 def _append(
-    context: HandlerContext, topic: HostedTopic | PenstockError, sent: ProducePartition, acks: int, now_ms: int
+    context: HandlerContext,
+    topic: HostedTopic | PenstockError,
+    index: int,
+    records: memoryview | None,
+    acks: int,
+    now_ms: int,
 ) -> tuple[ProducePartitionResult, Wait | None]:
     if isinstance(topic, PenstockError):
         raise topic
-    partition = context.replicas.partition_of(topic, sent.partition)
-    if sent.records is None:
+    partition = context.replicas.partition_of(topic, index)
+    if records is None:
         raise InvalidRecord("a partition without records")
     if acks == ACKS_ALL and partition.in_sync_count < topic.config.min_insync_replicas:
         raise NotEnoughReplicas(
             f"{partition.at} has {partition.in_sync_count} replica in sync, min.insync.replicas is "
             f"{topic.config.min_insync_replicas}"
         )
-    batch, header = admit(sent.records, topic.config, now_ms)
-    if len(batch) > topic.config.max_message_bytes:
+    config = topic.config
+    batch, header = admit(records, config, now_ms)
+    if batch is not records and len(batch) > config.max_message_bytes:
         # Hundreds of bytes may unfold to megabytes in a topic that keeps its records uncompressed.
         raise MessageTooLarge(
             f"compressed as the topic wants it the batch has {len(batch)} bytes, "
-            f"max.message.bytes is {topic.config.max_message_bytes}"
+            f"max.message.bytes is {config.max_message_bytes}"
         )
-    if header.attributes & COMPRESSION_MASK > Codec.ZSTD:
+    attributes = header.attributes
+    if attributes & COMPRESSION_MASK > COMPRESSION_MAX:
         raise UnsupportedCompressionType(f"compression {header.compression} is none of Kafka's")
-    if header.attributes & TRANSACTIONAL_MASK:
+    if attributes & TRANSACTIONAL_MASK:
         # No coordinator would ever end it, and what comes after an open transaction is hidden from committed readers.
         raise InvalidTxnState("a batch of a transaction that was not begun: transactions are not served")
     appended = partition.append(batch, header, now_ms)
     if not appended.is_duplicate:
-        topic.traffic.messages_in.value += header.record_count
-        topic.traffic.bytes_in.value += header.size
+        traffic = topic.traffic
+        traffic.messages_in.value += header.record_count
+        traffic.bytes_in.value += len(batch)
     # Asked also for acks=0: flush.messages and flush.ms hold whatever the producer wants to hear.
     wait = partition.safe(appended, acks)
-    append_time = header.max_timestamp if header.is_log_append_time else -1
+    append_time = header.max_timestamp if attributes & TIMESTAMP_TYPE_MASK else -1
     log_start = partition.log.log_start
-    return ProducePartitionResult(sent.partition, 0, appended.base_offset, append_time, log_start), wait
+    return ProducePartitionResult(index, 0, appended.base_offset, append_time, log_start), wait
 
 
 def _refusal(index: int, error: PenstockError) -> ProducePartitionResult:

@@ -98,8 +98,10 @@ class LogDirectory:
         """Open every log the cluster gives us; a damaged one is set offline, the others go on."""
         wanted = {request.at: request for request in requests}
         await self._disk.run(self._look_around, set(wanted))
-        chunk = max(1, len(wanted) // 16)
         everything = list(wanted.values())
+        # After a clean stop there is little to read and Python's own work is most of it, which threads would only
+        # contend for; after a crash the tails have to be read, and several disks' worth of waiting can overlap.
+        chunk = max(1, len(everything) if self.was_clean else len(everything) // 16)
         parts = [everything[i : i + chunk] for i in range(0, len(everything), chunk)]
         await asyncio.gather(*(self._disk.run(self._open_some, part) for part in parts))
         self._clean_ends.clear()
@@ -155,9 +157,9 @@ class LogDirectory:
         self._remove_graves([self.root / name for name in names if name.endswith(DELETED_DIRECTORY_SUFFIX)])
         for name in names:
             topic, _, partition = name.rpartition("-")
-            if not (topic and partition.isdecimal() and self._disk.exists(self.root / name / TOPIC_ID_FILE)):
+            if not (topic and partition.isdecimal()) or TopicPartition(topic, int(partition)) in wanted:
                 continue
-            if TopicPartition(topic, int(partition)) not in wanted:
+            if self._disk.exists(self.root / name / TOPIC_ID_FILE):
                 logger.warning("%s: no topic claims this directory; delete it if you know that you may", name)
         for points in (self._recovery_points, self._log_starts):
             for at in [at for at in points if at not in wanted and str(at) not in names]:

@@ -5,7 +5,7 @@ Called by handlers.produce between the wire and the log. With default settings n
 
 from penstock.config import TopicConfig
 from penstock.errors import InvalidTimestamp, MessageTooLarge, RecordListTooLarge
-from penstock.records.batch import BatchHeader, check_produced, read_header, set_log_append_time
+from penstock.records.batch import TIMESTAMP_TYPE_MASK, BatchHeader, check_produced, read_header, set_log_append_time
 from penstock.records.compression import Codec
 from penstock.records.record import recompress, validate_records
 
@@ -17,6 +17,7 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 _LONG_MAX = 2**63 - 1
+BROKERS_TIMESTAMP = "the topic keeps the producer's timestamps, and the batch says it has the broker's"
 RECORD_BYTES_MIN = 7  # a record without key, value and headers
 
 
@@ -25,6 +26,20 @@ def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryvi
     if len(batch) > config.max_message_bytes:
         raise MessageTooLarge(f"the batch has {len(batch)} bytes, max.message.bytes is {config.max_message_bytes}")
     header = check_produced(batch)
+    if not config.keeps_batches_as_sent:
+        batch, header = _adapt(batch, header, config, now_ms)
+    elif header.attributes & TIMESTAMP_TYPE_MASK:
+        raise InvalidTimestamp(BROKERS_TIMESTAMP)
+    if header.max_timestamp > now_ms + config.timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
+            f"({config.timestamp_after_max_ms}) ahead of the broker's clock"
+        )
+    return batch, header
+
+
+def _adapt(batch: memoryview, header: BatchHeader, config: TopicConfig, now_ms: int) -> tuple[memoryview, BatchHeader]:
+    """Look inside where the topic asks for it, and make the batch what the topic keeps."""
     must_look_inside = config.compact or config.timestamp_before_max_ms != _LONG_MAX
     # Also by what was sent: a kilobyte that claims to be a whole segment is a bomb, not a batch.
     ratio_max = config.decompression_ratio_max
@@ -43,12 +58,7 @@ def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryvi
         set_log_append_time(batch, now_ms)
         header = read_header(batch)
     elif header.is_log_append_time:
-        raise InvalidTimestamp("the topic keeps the producer's timestamps, and the batch says it has the broker's")
-    elif header.max_timestamp > now_ms + config.timestamp_after_max_ms:
-        raise InvalidTimestamp(
-            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
-            f"({config.timestamp_after_max_ms}) ahead of the broker's clock"
-        )
+        raise InvalidTimestamp(BROKERS_TIMESTAMP)
     return batch, header
 
 

@@ -25,7 +25,7 @@ from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, Sto
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.group_sync import GroupSync, SyncWork
 from penstock.log.producers import Producers
-from penstock.log.segment import RELATIVE_OFFSET_MAX, SEGMENT_BYTES_MAX, Segment
+from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.records.batch import HEADER_BYTES, BatchHeader, stamp
 
@@ -142,7 +142,7 @@ class PartitionLog:
         if active.size == 0:
             return active
         config = self.config
-        is_full = active.size + header.size > min(config.segment_bytes, SEGMENT_BYTES_MAX)
+        is_full = active.size + header.size > config.segment_bytes
         is_wide = self.next_offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
         if is_full or is_wide or self._is_old(active, header.max_timestamp, now_ms):
             return self.roll(now_ms)
@@ -150,9 +150,7 @@ class PartitionLog:
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
         config = self.config
-        age_max_ms = config.segment_ms
-        if config.compact and config.max_compaction_lag_ms < age_max_ms:
-            age_max_ms = config.max_compaction_lag_ms  # only what is closed can be compacted
+        age_max_ms = config.segment_age_max_ms
         if config.segment_jitter_ms:
             # The same for a partition at every start, another for each partition.
             age_max_ms -= crc32c(str(self.at).encode()) % min(config.segment_jitter_ms, age_max_ms)

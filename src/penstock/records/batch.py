@@ -134,10 +134,10 @@ def check_produced(view: memoryview) -> BatchHeader:
         )
     if header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch must be 0, not {header.base_offset}")
-    if header.attributes & DELETE_HORIZON_MASK:
+    if header.attributes & (DELETE_HORIZON_MASK | CONTROL_MASK):
+        if header.is_control:
+            raise InvalidRecord("clients may not write control records")
         raise InvalidRecord("only compaction sets a delete horizon: from a client it would end tombstones early")
-    if header.is_control:
-        raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord("a batch with a producer id needs a sequence number")
     return header

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import math
 from collections import deque
+from struct import Struct
 from typing import Protocol, cast
 
 from penstock.errors import MalformedFrame
@@ -22,7 +23,8 @@ from penstock.handlers.context import Answer, ConnectionState, Hangup, Reply
 
 logger = logging.getLogger(__name__)
 
-LENGTH_BYTES = 4
+_LENGTH = Struct(">i")
+LENGTH_BYTES = _LENGTH.size
 HEADER_START_BYTES = 8  # the length, then the API's key and version
 REQUESTS_IN_FLIGHT_MAX = 64
 OWN_BUFFER_BYTES_MIN = 4 * 1024
@@ -42,7 +44,7 @@ class Host(Protocol):
         """Memory for requests is getting short: buffers are kept only as long as a frame needs them."""
         ...
 
-    def handle(self, state: ConnectionState, frame: memoryview) -> Answer: ...
+    def handle(self, state: ConnectionState, frame: memoryview, /) -> Answer: ...
     def opened(self, connection: "Connection") -> ConnectionState | None: ...
     def closing(self, connection: "Connection", reason: str, why: str) -> None:
         """It is we who close this connection; told once."""
@@ -221,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
                     return end
                 self._pause()
                 break
-            size = int.from_bytes(received[at : at + LENGTH_BYTES], "big", signed=True)
+            (size,) = _LENGTH.unpack_from(received, at)
             if not 0 < size <= host.frame_bytes_max:
                 self.close("size", f"a frame of {size} bytes; socket.request.max.bytes is {host.frame_bytes_max}")
                 return end

@@ -23,7 +23,7 @@ from penstock.handlers.context import (
 )
 from penstock.metrics import Counter, Histogram
 from penstock.server.routes import ROUTES, Body
-from penstock.wire.apis import APIS, BY_KEY, Api, ApiKey
+from penstock.wire.apis import APIS, Api, ApiKey
 from penstock.wire.frame import RequestHeader, parse_request_header, response_frame
 from penstock.wire.messages import decode_request, encode_response, load_entity
 from penstock.wire.schema import field_specs
@@ -32,9 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
-    """One API's counters, looked up once."""
+class Row:
+    """An API and its counters, found by one look-up."""
 
+    api: Api
     requests: Counter
     latency_ms: Histogram
 
@@ -45,49 +46,49 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[Reply]] = set()
         self._now = context.clock.monotonic
         metrics = context.metrics
-        self._meters = {
-            api.key.value: Meter(metrics.requests.child(api.name), metrics.request_latency.child(api.name))
-            for api in APIS
-        }
-        self._meters[ApiKey.PRODUCE] = Meter(metrics.requests.child("Produce"), metrics.produce_latency)
+        self._rows: dict[int, Row] = {}
+        for api in APIS:
+            is_produce = api.key is ApiKey.PRODUCE
+            latency_ms = metrics.produce_latency if is_produce else metrics.request_latency.child(api.name)
+            self._rows[api.key.value] = Row(api, metrics.requests.child(api.name), latency_ms)
 
     def handle(self, connection: ConnectionState, frame: memoryview) -> Answer:
         """Start one request. MalformedFrame: the sender speaks something else, and is hung up on."""
         started = self._now()
         header = parse_request_header(frame)
-        answer = self._dispatch(connection, frame, header, started)
-        meter = self._meters[header.api_key]
-        meter.requests.value += 1
-        if isinstance(answer, bytes):
-            meter.latency_ms.observe((self._now() - started) * 1000)
-        elif isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda _: meter.latency_ms.observe((self._now() - started) * 1000))
-        else:
-            meter.latency_ms.observe((self._now() - started) * 1000)
-        return answer
-
-    def _dispatch(
-        self, connection: ConnectionState, frame: memoryview, header: RequestHeader, started: float
-    ) -> Answer:
-        api = BY_KEY.get(header.api_key)
-        if api is None:
-            raise MalformedFrame(f"API {header.api_key} is not served")
-        if not api.serves(header.version):
-            return _unsupported(api, header)
-        if api.request_bytes_max is not None and len(frame) > api.request_bytes_max:
+        api_key, version, correlation_id, client_id, body_offset = header
+        row = self._rows.get(api_key)
+        if row is None:
+            raise MalformedFrame(f"API {api_key} is not served")
+        row.requests.value += 1
+        api, raw = row.api, ROUTES[row.api.key].raw
+        if not api.low <= version <= api.high:
+            answer = _unsupported(api, header)
+        elif api.request_bytes_max is not None and len(frame) > api.request_bytes_max:
             raise MalformedFrame(f"{len(frame)} bytes of {api.name}; at most {api.request_bytes_max} are taken")
-        route = ROUTES[api.key]
-        if route.raw is not None:
-            raw = RawRequest(
-                header.version, header.correlation_id, header.client_id, connection, frame, header.body_offset, started
-            )
+        elif raw is None:
+            answer = self._decoded(row, connection, frame, header, started)
+        else:
             try:
-                return route.raw(self._context, raw)
+                answer = raw(
+                    self._context,
+                    RawRequest(version, correlation_id, client_id, connection, frame, body_offset, started),
+                )
             except MalformedFrame:
                 raise
             except Exception:
-                logger.exception("%s v%d failed", api.name, header.version)
-                return Hangup(f"{api.name} failed")
+                logger.exception("%s v%d failed", api.name, version)
+                answer = Hangup(f"{api.name} failed")
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda _: row.latency_ms.observe((self._now() - started) * 1000))
+        else:
+            row.latency_ms.observe((self._now() - started) * 1000)
+        return answer
+
+    def _decoded(
+        self, row: Row, connection: ConnectionState, frame: memoryview, header: RequestHeader, started: float
+    ) -> Answer:
+        api, route = row.api, ROUTES[row.api.key]
         body = decode_request(api.key, header.version, bytes(frame[header.body_offset :]))
         request = Request(api.key, header.version, header.client_id, connection, body)
         assert route.handler is not None

@@ -9,6 +9,7 @@ import logging
 import math
 import socket
 from collections import Counter, deque
+from collections.abc import Callable
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
@@ -44,6 +45,7 @@ class Listener:
         self.shared_buffer = self._receive_buffer
         self.frame_bytes_max = config.socket_request_max_bytes
         self.now = clock.monotonic
+        self.handle: Callable[[ConnectionState, memoryview], Answer]  # since serve(); before it nobody is connected
         self.held_bytes = 0
         self._starved: deque[Connection] = deque()
         self._exempt: Connection | None = None
@@ -82,7 +84,7 @@ class Listener:
 
     async def serve(self, dispatcher: Dispatcher) -> None:
         assert self._server is not None
-        self._dispatcher = dispatcher
+        self._dispatcher, self.handle = dispatcher, dispatcher.handle
         await self._server.start_serving()
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
@@ -101,10 +103,6 @@ class Listener:
             await self._server.wait_closed()
 
     # For connections
-
-    def handle(self, state: ConnectionState, frame: memoryview) -> Answer:
-        assert self._dispatcher is not None
-        return self._dispatcher.handle(state, frame)
 
     def opened(self, connection: Connection) -> ConnectionState | None:
         config = self._config

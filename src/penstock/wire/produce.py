@@ -41,17 +41,10 @@ _ACKS_TIMEOUT = Struct(">hi")
 _NO_LEADER = (-1, -1)
 
 
-class ProducePartition(NamedTuple):
-    partition: int
-    records: memoryview | None
-
-
-class ProduceTopic(NamedTuple):
-    """Named by `name` below version 13, by `topic_id` from there; the other is None."""
-
-    name: str | None
-    topic_id: UUID | None
-    partitions: list[ProducePartition]
+# Plain tuples, since naming their parts costs more than reading them: index and records of a partition; then a topic's
+# name below version 13 or its id from there, the other being None, and its partitions.
+ProducePartition = tuple[int, memoryview | None]
+ProduceTopic = tuple[str | None, UUID | None, list[ProducePartition]]
 
 
 @dataclass(slots=True)
@@ -128,8 +121,7 @@ def _parse_one(view: memoryview, position: int) -> ProduceRequest | None:
     if partition_count != 1 or records_bytes < 0 or start + records_bytes != len(view):
         return None
     name = str(view[position + 14 : name_end], "utf-8")
-    partitions = [ProducePartition(partition, view[start:])]
-    return ProduceRequest(None, acks, timeout_ms, [ProduceTopic(name, None, partitions)])
+    return ProduceRequest(None, acks, timeout_ms, [(name, None, [(partition, view[start:])])])
 
 
 def _parse_one_flexible(view: memoryview, position: int) -> ProduceRequest | None:
@@ -142,7 +134,7 @@ def _parse_one_flexible(view: memoryview, position: int) -> ProduceRequest | Non
     if records is None:
         return None
     name = str(view[position + 9 : name_end], "utf-8")
-    return ProduceRequest(None, acks, timeout_ms, [ProduceTopic(name, None, [ProducePartition(partition, records)])])
+    return ProduceRequest(None, acks, timeout_ms, [(name, None, [(partition, records)])])
 
 
 def _parse_one_by_id(view: memoryview, position: int) -> ProduceRequest | None:
@@ -154,8 +146,7 @@ def _parse_one_by_id(view: memoryview, position: int) -> ProduceRequest | None:
     records = _last_records(view, position + 29, records_length)
     if records is None:
         return None
-    topic = ProduceTopic(None, uuid_of(raw_id), [ProducePartition(partition, records)])
-    return ProduceRequest(None, acks, timeout_ms, [topic])
+    return ProduceRequest(None, acks, timeout_ms, [(None, uuid_of(raw_id), [(partition, records)])])
 
 
 def _last_records(view: memoryview, position: int, length: int) -> memoryview | None:
@@ -202,10 +193,10 @@ def _parse(version: int, view: memoryview, position: int) -> ProduceRequest:
                 position += records_bytes
             if flexible:
                 position = skip_tags(view, position)
-            partitions.append(ProducePartition(partition, records))
+            partitions.append((partition, records))
         if flexible:
             position = skip_tags(view, position)
-        topics.append(ProduceTopic(name, topic_id, partitions))
+        topics.append((name, topic_id, partitions))
     if flexible:
         position = skip_tags(view, position)
     # Positions only grow, so this also catches records that ran past the frame. Bytes behind the request are ignored,

@@ -123,7 +123,7 @@ def test_counts_and_lengths_that_lie_are_malformed(version: int, raw: bytes) -> 
 def test_more_elements_than_allowed_are_malformed(version: int) -> None:
     elements_max = BY_KEY[ApiKey.PRODUCE].request_elements_max
     partitions = [(0, None)] * (elements_max - 1)
-    assert len(parsed(version, body(version, *partitions))[3][0].partitions) == elements_max - 1
+    assert len(parsed(version, body(version, *partitions))[3][0][2]) == elements_max - 1
     with pytest.raises(MalformedFrame):
         parsed(version, body(version, *partitions, (0, None)))
     with pytest.raises(MalformedFrame):
@@ -134,7 +134,7 @@ def test_records_are_views_of_the_frame() -> None:
     frame = bytearray(body(9, (3, b"rr")))
     request = parse_produce(9, memoryview(frame), 0)
     frame[-5:-3] = b"RR"
-    assert request.topics[0].partitions[0].records == b"RR"
+    assert request.topics[0][2][0][1] == b"RR"
 
 
 def test_a_long_topic_name_does_not_fit_the_usual_response_and_is_written_all_the_same() -> None:
