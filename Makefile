@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SYSTEM_READY := $(VENV)/.system-ready
 
+# Where the environment forbids byte code, every run would spend its time on compiling the tests again.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help setup demo serve test check format docs bench lock clean
 
 help:
@@ -39,13 +42,20 @@ serve: $(READY)
 test: setup
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile
 
+# Types and tests side by side: the tests often wait for the disk.
 check: $(READY)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-tests
+
+.PHONY: check-types check-tests
+check-types: $(READY)
 	$(BIN)/ruff format --check src tests scripts benchmarks examples
 	$(BIN)/ruff check src tests scripts benchmarks examples
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/protocol_table.py --check
 	$(BIN)/python scripts/configuration_table.py --check
+	$(BIN)/basedpyright
+
+check-tests: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/properties -q -n 2 --dist loadfile
 
 format: $(READY)
