@@ -20,6 +20,8 @@ from rich.table import Table
 import fetch
 import footprint
 import produce
+import rebalance
+import transactions
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -32,6 +34,9 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "small-requests-acks-all": lambda: produce.small_requests(-1),
     "latency-10k": produce.latency,
     "fetch-cached": fetch.cached,
+    "transaction-of-one-message": lambda: transactions.one_message(1),
+    "transactions-of-8-producers": lambda: transactions.one_message(8),
+    "rebalance-200-members": rebalance.two_hundred_members,
     "partitions-1000": footprint.partitions,
     "topics-10000": footprint.topics,
     "connections-5000": footprint.connections,

@@ -22,18 +22,28 @@ from penstock.groups.coordinator import GroupCoordinator
 from penstock.handlers.context import HandlerContext, Node
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.internal_topics import InternalTopics
+from penstock.handlers.marker_writing import MarkerWriter
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.log.compactor import Compactor
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.metrics import BrokerMetrics
-from penstock.model import GROUP_OFFSETS_TOPIC, Endpoint, LeaderEpoch, NodeId, TopicPartition
+from penstock.model import (
+    GROUP_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    Endpoint,
+    LeaderEpoch,
+    NodeId,
+    ProducerId,
+    TopicPartition,
+)
 from penstock.replication.ledger import PartitionLedger
 from penstock.replication.replicas import Replicas
 from penstock.security.quotas import Quotas
 from penstock.server.dispatch import Dispatcher
-from penstock.server.gauges import attach_gauges
+from penstock.server.gauges import attach_gauges, attach_transaction_gauges
 from penstock.server.http import HttpDoor, Page, health_page
 from penstock.server.listener import Listener
+from penstock.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +71,9 @@ class Broker:
         self.logs.observe_sync_ms = self.metrics.fsync_latency.observe
         self.replicas = Replicas(self.logs, self.metrics)
         self.image = ClusterImage(Layout())
-        self.groups = GroupCoordinator(config, self.clock, self.rng)
+        self.groups = GroupCoordinator(config, self.clock, self.rng, self.image)
+        self.markers = MarkerWriter(self.image, self.replicas, self.groups, self.clock)
+        self.transactions = TransactionCoordinator(config, self.clock, self._new_producer_id, self.markers.write)
         self.listener = Listener(config, self.clock, self.metrics, self.quotas)
         self.bound = Endpoint("", 0)  # where we listen
         self.endpoint = Endpoint("", 0)  # what clients are told, which may be another address on the way to us
@@ -69,10 +81,12 @@ class Broker:
         self._http: HttpDoor | None = None
         self._is_serving = False
         self._ended_tasks: list[str] = []
+        self._coordinators = {GROUP_OFFSETS_TOPIC: self.groups, TRANSACTION_STATE_TOPIC: self.transactions}
         self._led_epochs: dict[TopicPartition, LeaderEpoch] = {}
         self._claim: DirectoryClaim
         self._store: MetadataStore
         self._membership: Membership
+        self._producer_ids: ProducerIds
         self._compactor: Compactor | None = None
 
     async def start(self) -> None:
@@ -94,9 +108,15 @@ class Broker:
         await self._membership.join()
         self._run(self._membership.run())
         controller = Controller(
-            self._store, feed, self.rng, fence=self._membership.fence, check_topic=self.config.check_topic
+            self._store,
+            feed,
+            self.rng,
+            fence=self._membership.fence,
+            check_topic=self.config.check_topic,
+            check_group=self.config.check_group,
         )
 
+        self._producer_ids = ProducerIds(controller.allocate_producer_id_block)
         if self._membership.is_controller:
             await controller.clean_orphans()
         await self._open_logs(controller)
@@ -114,8 +134,10 @@ class Broker:
             metrics=self.metrics,
             quotas=self.quotas,
             groups=self.groups,
+            transactions=self.transactions,
+            write_markers=self.markers.write,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
-            producer_ids=ProducerIds(controller.allocate_producer_id_block),
+            producer_ids=self._producer_ids,
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
         )
         await self._open_http(context.fetch_sessions)
@@ -131,6 +153,7 @@ class Broker:
         """Answer no more, make everything durable, say that it was a clean stop."""
         self._is_serving = False
         await self.listener.close()
+        self.transactions.close()
         self.groups.close()
         await self._end_tasks()
         await self.logs.close()
@@ -146,6 +169,7 @@ class Broker:
         await self.listener.close()
         if self._http is not None:
             await self._http.close()
+        self.transactions.close()
         self.groups.close()
         await self._end_tasks()
         self.logs.release()
@@ -157,6 +181,7 @@ class Broker:
 
     def _on_changes(self, changes: ImageChanges) -> None:
         for topic in changes.topics_deleted:
+            self._stop_leading(topic)
             self.replicas.drop(topic.name)
             self.groups.topic_deleted(topic.name, topic.id)
         for topic in changes.topics_created:
@@ -165,6 +190,8 @@ class Broker:
             topic.name: topic for topic, _ in (*changes.partitions_added, *changes.partitions_changed)
         }.values():
             self._host(topic)
+        if changes.topics_deleted or changes.topics_created or changes.partitions_added:
+            self.groups.topics_changed()
         if changes.quotas_changed:
             self.quotas.replace(self.image.client_quotas)
         if changes.broker_configs_changed:
@@ -182,16 +209,32 @@ class Broker:
         }
         if epochs:
             self.replicas.host(topic.name, topic.id, self.config.topic(topic.configs), epochs)
-            if topic.name == GROUP_OFFSETS_TOPIC:
-                self._lead_groups(topic)
+            coordinator = self._coordinators.get(topic.name)
+            if coordinator is not None:
+                self._lead(topic, coordinator)
 
-    def _lead_groups(self, topic: Topic) -> None:
-        """Take charge of the groups kept in the partitions of `__consumer_offsets` that this broker leads."""
-        self.groups.partition_count = len(topic.partitions)
+    def _lead(self, topic: Topic, coordinator: GroupCoordinator | TransactionCoordinator) -> None:
+        """Take charge of what is kept in the partitions of an internal topic that this broker leads.
+
+        Once in each epoch. A coordinator that loses a partition to a failed append does not get it back: the log that
+        failed takes nothing more until the broker is restarted (TRAPS L1), and a restarted broker leads all anew.
+        """
+        coordinator.partition_count = len(topic.partitions)
         for partition in self.replicas.topics[topic.name].partitions.values():
             if self._led_epochs.get(partition.at) != partition.leader_epoch:
                 self._led_epochs[partition.at] = partition.leader_epoch
-                self._run(self.groups.lead(PartitionLedger(partition, self.clock, self.disk)))
+                self._run(coordinator.lead(PartitionLedger(partition, self.clock, self.disk)))
+
+    def _stop_leading(self, topic: Topic) -> None:
+        """An internal topic is gone. Made again when it is next needed, its partitions start with the same epochs."""
+        coordinator = self._coordinators.get(topic.name)
+        if coordinator is not None:
+            for index in range(len(topic.partitions)):
+                coordinator.resign(index)
+                self._led_epochs.pop(TopicPartition(topic.name, index), None)
+
+    async def _new_producer_id(self) -> ProducerId:
+        return await self._producer_ids.allocate()
 
     def _take_broker_configs(self) -> None:
         configs = self.image.broker_configs
@@ -218,6 +261,7 @@ class Broker:
 
     async def _open_http(self, fetch_sessions: FetchSessions) -> None:
         attach_gauges(self.metrics, self.replicas, self.groups, self.listener, self.disk)
+        attach_transaction_gauges(self.metrics, self.transactions, self.replicas, self.config, self.clock)
         self.metrics.fetch_sessions.read = lambda: len(fetch_sessions)
         if self.config.http is None:
             return

@@ -7,7 +7,9 @@ Invariants:
 - No reply that rests on a record leaves before that record is committed and applied.
 - Memory follows the log. An append that was refused is undone as if never asked. One that was written and then failed
   may or may not be there, so the shard ends, and loading it anew reads what is true.
-- Decisions of one turn of the loop share a batch, hence one write and one fsync.
+- Decisions of one turn of the loop share a batch, hence one write and one fsync. Records of a transaction stand in
+  batches of their own, since a batch belongs to one producer; they and the markers that end transactions go to the log
+  after all that was decided before them.
 """
 
 import asyncio
@@ -16,18 +18,22 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from struct import iter_unpack
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.clock import Clock
 from penstock.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
+    InvalidRecord,
     MalformedFrame,
     NotCoordinator,
     PenstockError,
 )
 from penstock.model import TopicPartition
 from penstock.records.batch import BatchHeader
+from penstock.records.markers import ControlType, Marker, decode_marker
 from penstock.records.record import Record, decode_records, encode_batch
 
 log = logging.getLogger(__name__)
@@ -38,6 +44,7 @@ BATCH_BYTES_MAX = 512 * 1024
 RECORD_OVERHEAD_BYTES = 32
 LOAD_BATCH_BYTES_MAX = 128 * 1024 * 1024
 LOAD_RECORDS_PER_TURN = 2_000
+NO_PRODUCER_ID = -1
 
 R = TypeVar("R")
 
@@ -70,6 +77,15 @@ class Ledger(Protocol):
         """
         ...
 
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool
+    ) -> Awaitable[int]:
+        """As append(): the control batch that ends what this producer has open here. Refused if it is a zombie's.
+
+        With `is_version_2` (KIP-890) the epoch is the one after that of the producer's batches.
+        """
+        ...
+
     def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         """Every batch from log start to log end."""
         ...
@@ -94,6 +110,9 @@ class Decision(Generic[R]):
     replies: list[Reply] = field(default_factory=list[Reply])
     # Takes back what was done in expectation of the records, when they are refused; gives the replies that follow.
     undo: Callable[[ErrorCode], Sequence[Reply]] | None = None
+    # It took earlier decisions for true whose records are not committed yet: its replies wait for those, and if they
+    # are refused, so is it.
+    rests_on_earlier: bool = False
 
 
 class StateMachine(Protocol[R]):
@@ -107,6 +126,14 @@ class StateMachine(Protocol[R]):
 
     def apply(self, record: R, now: Now) -> Iterable[Reply]: ...
 
+    def apply_in_transaction(self, producer_id: int, record: R, now: Now) -> Iterable[Reply]:
+        """Keep the record apart until end_transaction() says whether it counts."""
+        ...
+
+    def end_transaction(self, producer_id: int, is_commit: bool, now: Now) -> Iterable[Reply]:
+        """A marker was read. It may end nothing: a producer's transaction need not have reached this partition."""
+        ...
+
 
 class ShardState(Enum):
     LOADING = "loading"
@@ -115,12 +142,21 @@ class ShardState(Enum):
 
 
 class _Batch(Generic[R]):
-    __slots__ = ("committed", "deadline", "decisions")
+    __slots__ = ("committed", "deadline", "decisions", "ends_with", "producer_id")
 
-    def __init__(self, decisions: list[Decision[R]], committed: "asyncio.Future[int]", deadline: float) -> None:
+    def __init__(
+        self,
+        decisions: list[Decision[R]],
+        committed: "asyncio.Future[int]",
+        deadline: float,
+        producer_id: int = NO_PRODUCER_ID,
+        ends_with: ControlType | None = None,
+    ) -> None:
         self.decisions = decisions
         self.committed = committed
         self.deadline: float | None = deadline  # for the replies; None once they were given up
+        self.producer_id = producer_id  # whose transaction this is a part of, or the end
+        self.ends_with = ends_with  # for a marker
 
 
 class Shard(Generic[R]):
@@ -163,15 +199,26 @@ class Shard(Generic[R]):
     async def load(self) -> int:
         """Apply every record of the partition, and be active. Gives the number of records."""
         assert self.state is ShardState.LOADING
+        try:
+            return await self._read_all()
+        except (PenstockError, OSError) as error:
+            if self.state is ShardState.LOADING:
+                raise
+            # Its topic was deleted meanwhile, say: that its files are gone is no news.
+            log.info("%s was taken away while it was read: %s", self.ledger.topic_partition, error)
+            return 0
+
+    async def _read_all(self) -> int:
         count = since_yield = 0
         async for header, batch in self.ledger.read_all():
             if self.state is not ShardState.LOADING:
                 return count
-            if header.is_control:
-                continue
             now = read_clock(self._clock)
             for record in decode_records(batch, header, LOAD_BATCH_BYTES_MAX):
-                self._load_record(record, now)
+                if header.is_control:
+                    self._load_marker(record, header.producer_id, now)
+                else:
+                    self._load_record(record, header.producer_id if header.is_transactional else NO_PRODUCER_ID, now)
             count += header.record_count
             since_yield += header.record_count
             if since_yield >= LOAD_RECORDS_PER_TURN:
@@ -183,22 +230,57 @@ class Shard(Generic[R]):
 
     def perform(self, decision: Decision[R]) -> None:
         """Append the decision's records with the others of this turn; reply when they are committed and applied."""
-        if self.state is not ShardState.ACTIVE:
-            _fail(decision.replies, NotCoordinator(f"{self.ledger.topic_partition} is {self.state.value} here"))
+        if self._is_answered_without_log(decision):
             return
-        if not decision.records:
-            _deliver(decision.replies)
-            return
-        encode = self.machine.encode
-        pairs = [encode(record) for record in decision.records]
+        pairs = self._encode(decision)
         size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES for key, value in pairs)
         if self._turn and self._pairs_bytes + size > BATCH_BYTES_MAX:
-            self._append_turn()
+            is_refused = not self._append_turn([decision] if decision.rests_on_earlier else [])
+            if is_refused and decision.rests_on_earlier:
+                return
         if not self._turn:
             asyncio.get_running_loop().call_soon(self._append_turn)
         self._turn.append(decision)
         self._pairs += pairs
         self._pairs_bytes += size
+
+    def perform_in_transaction(self, decision: Decision[R], producer_id: int, producer_epoch: int) -> None:
+        """As perform(), but what the records say holds only once the producer's transaction is committed.
+
+        Written before this returns: that the transaction is open, as found in this turn of the loop, is then still so.
+        """
+        assert producer_id != NO_PRODUCER_ID
+        if self._is_answered_without_log(decision):
+            return
+        self._append_turn()
+        batch = self._batch_of(self._encode(decision), producer_id, producer_epoch)
+        try:
+            appended = self.ledger.append(batch)
+        except PenstockError as error:
+            self._refuse([decision], error)
+            return
+        self._await_commit([decision], appended, producer_id)
+
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool = False
+    ) -> Awaitable[None]:
+        """End the producer's transaction here, after everything that is in flight; done when that is applied.
+
+        The awaitable raises what the log has against it, a stale epoch for one, or that the shard is lost.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ending = Decision[R](replies=[(waiter, None)])
+        if self.state is not ShardState.ACTIVE:
+            _fail(ending.replies, self._not_active())
+            return waiter
+        self._append_turn()
+        try:
+            appended = self.ledger.append_marker(marker, producer_id, producer_epoch, is_version_2=is_version_2)
+        except PenstockError as error:
+            self._refuse([ending], error)
+        else:
+            self._await_commit([ending], appended, producer_id, marker.control_type)
+        return waiter
 
     def close(self, error: PenstockError) -> None:
         """The partition is led elsewhere, or lost: whoever waits for a commit is told, and nothing is applied more."""
@@ -211,7 +293,40 @@ class Shard(Generic[R]):
         for decision in decisions:
             _fail(decision.replies, error)
 
-    def _load_record(self, record: Record, now: Now) -> None:
+    def _is_answered_without_log(self, decision: Decision[R]) -> bool:
+        if self.state is not ShardState.ACTIVE:
+            _fail(decision.replies, self._not_active())
+            return True
+        if decision.records:
+            return False
+        if decision.rests_on_earlier and self._turn:
+            self._turn.append(decision)
+        elif decision.rests_on_earlier and self._in_flight:
+            last = self._in_flight[-1]
+            if last.deadline is None:
+                _fail(decision.replies, CoordinatorNotAvailable("the log did not commit in time"))
+            else:
+                last.decisions.append(decision)
+        else:
+            _deliver(decision.replies)
+        return True
+
+    def _not_active(self) -> PenstockError:
+        return NotCoordinator(f"{self.ledger.topic_partition} is {self.state.value} here")
+
+    def _encode(self, decision: Decision[R]) -> list[tuple[bytes, bytes | None]]:
+        return [self.machine.encode(record) for record in decision.records]
+
+    def _load_marker(self, record: Record, producer_id: int, now: Now) -> None:
+        try:
+            marker = decode_marker(record)
+        except InvalidRecord as error:
+            log.error("%s: marker %d skipped: %s", self.ledger.topic_partition, record.offset, error)
+            return
+        if marker.control_type is not ControlType.UNKNOWN:
+            self.machine.end_transaction(producer_id, marker.control_type is ControlType.COMMIT, now)
+
+    def _load_record(self, record: Record, producer_id: int, now: Now) -> None:
         if record.key is None:
             log.error("%s: record %d has no key, skipped", self.ledger.topic_partition, record.offset)
             return
@@ -222,24 +337,52 @@ class Shard(Generic[R]):
             log.error("%s: record %d skipped: %s", self.ledger.topic_partition, record.offset, error)
             return
         if decoded is not None:
-            self.machine.apply(decoded, now)
+            self._apply(decoded, producer_id, now)
 
-    def _append_turn(self) -> None:
+    def _apply(self, record: R, producer_id: int, now: Now) -> Iterable[Reply]:
+        if producer_id == NO_PRODUCER_ID:
+            return self.machine.apply(record, now)
+        return self.machine.apply_in_transaction(producer_id, record, now)
+
+    def _append_turn(self, resting: Sequence[Decision[R]] = ()) -> bool:
+        """False if the log refused it, and with it the decisions that rest on it."""
         if not self._turn:
-            return
+            return True
         decisions, pairs = self._turn, self._pairs
         self._turn, self._pairs, self._pairs_bytes = [], [], 0
-        now_ms = self._clock.now_ms()
         try:
-            appended = self.ledger.append(
-                encode_batch([Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)])
-            )
+            appended = self.ledger.append(self._batch_of(pairs))
         except PenstockError as error:
-            self._refuse(decisions, error)
-            return
+            self._refuse([*decisions, *resting], error)
+            return False
+        self._await_commit(decisions, appended)
+        return True
+
+    def _batch_of(
+        self,
+        pairs: list[tuple[bytes, bytes | None]],
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+    ) -> bytearray:
+        now_ms = self._clock.now_ms()
+        # No sequence numbers: the coordinator writes each commit once and in order, so there is nothing to sort out.
+        return encode_batch(
+            [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(pairs)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer_id != NO_PRODUCER_ID,
+        )
+
+    def _await_commit(
+        self,
+        decisions: list[Decision[R]],
+        appended: Awaitable[int],
+        producer_id: int = NO_PRODUCER_ID,
+        ends_with: ControlType | None = None,
+    ) -> None:
         committed = asyncio.ensure_future(appended)
         deadline = self._clock.monotonic() + self.reply_timeout_ms / 1000
-        self._in_flight.append(_Batch(decisions, committed, deadline))
+        self._in_flight.append(_Batch(decisions, committed, deadline, producer_id, ends_with))
         committed.add_done_callback(self._on_committed)
         self._arm_reply_timer()
 
@@ -263,9 +406,12 @@ class Shard(Generic[R]):
                 self._lose(batch.committed)
                 return
             self._in_flight.popleft()
+            if batch.ends_with is not None:
+                is_commit = batch.ends_with is ControlType.COMMIT
+                _deliver(self.machine.end_transaction(batch.producer_id, is_commit, now))
             for decision in batch.decisions:
                 for record in decision.records:
-                    _deliver(self.machine.apply(record, now))
+                    _deliver(self._apply(record, batch.producer_id, now))
                 _deliver(decision.replies)
 
     def _lose(self, committed: "asyncio.Future[int]") -> None:
@@ -296,6 +442,17 @@ def call_at(clock: Clock, deadline_s: float, callback: Callable[[], None]) -> as
     """The one place where a deadline on our clock becomes a timer of the loop."""
     # A loop may wake a little early by its own clock; a millisecond's floor keeps that from becoming a spin.
     return asyncio.get_running_loop().call_later(max(deadline_s - clock.monotonic(), 0.001), callback)
+
+
+@lru_cache(maxsize=16_384)
+def partition_of(name: str, partition_count: int) -> int:
+    """As Kafka does it, so that a group or transactional id is found where a Kafka tool looks for it: Java's hash."""
+    hashed = 0
+    for (unit,) in iter_unpack(">H", name.encode("utf-16-be", "surrogatepass")):
+        hashed = (31 * hashed + unit) & 0xFFFF_FFFF
+    signed = hashed - 2**32 if hashed >= 2**31 else hashed
+    # The one number whose absolute value does not fit an int; Java's Math.abs would leave it negative.
+    return 0 if signed == -(2**31) else abs(signed) % partition_count
 
 
 def as_coordinator_error(error: PenstockError) -> PenstockError:

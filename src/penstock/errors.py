@@ -58,6 +58,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     UNKNOWN_PRODUCER_ID = 59
@@ -86,11 +87,15 @@ class ErrorCode(IntEnum):
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class PenstockError(Exception):
@@ -231,6 +236,42 @@ class InvalidGroupId(PenstockError):
     code = ErrorCode.INVALID_GROUP_ID
 
 
+class GroupIdNotFound(PenstockError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class GroupMaxSizeReached(PenstockError):
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class UnknownMemberId(PenstockError):
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class FencedInstanceId(PenstockError):
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class UnreleasedInstanceId(PenstockError):
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class FencedMemberEpoch(PenstockError):
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class UnsupportedAssignor(PenstockError):
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class InconsistentGroupProtocol(PenstockError):
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidRegularExpression(PenstockError):
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 class ApiNotServed(PenstockError):
     """The broker we ask does not know the request, in no version that we know."""
 
@@ -259,6 +300,16 @@ class UnsupportedVersion(PenstockError):
 
 class InvalidTxnState(PenstockError):
     code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionalIdNotFound(PenstockError):
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class TransactionCoordinatorFenced(PenstockError):
+    """A marker of a coordinator that has been replaced since."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class NotEnoughReplicas(PenstockError):

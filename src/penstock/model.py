@@ -18,7 +18,8 @@ NO_EPOCH = LeaderEpoch(-1)
 NO_TOPIC_ID = UUID(int=0)
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, "__transaction_state"})
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -18,6 +18,7 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "100",
     "num.partitions": "2",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 

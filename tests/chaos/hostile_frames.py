@@ -69,9 +69,14 @@ def sample(key: ApiKey, version: int, *, full: bool) -> dict[str, Any]:
     return _sample(load_entity(key, version, "request"))
 
 
+def _has_value(spec: FieldSpec) -> bool:
+    """None stands for a field that is better left out, where it can be."""
+    return spec.name in _VALUES and (spec.nullable or _VALUES[spec.name] is not None)
+
+
 def _sample(entity: EntityType) -> dict[str, Any]:
     def value(spec: FieldSpec) -> Any:
-        if spec.name in _VALUES and not spec.is_array:
+        if _has_value(spec) and not spec.is_array:
             return _VALUES[spec.name]
         if spec.entity is not None:
             return _sample(spec.entity)
@@ -227,7 +232,7 @@ def _odd(rng: random.Random, entity: EntityType) -> dict[str, Any]:
             return None
         if spec.entity is not None:
             return _odd(rng, spec.entity)
-        if spec.name in _VALUES and rng.random() < 0.5:
+        if _has_value(spec) and rng.random() < 0.5:
             return _VALUES[spec.name]
         match spec.kind:
             case "string":

@@ -55,6 +55,24 @@ class Producer:
         sent = [record.as_sent() for record in records]
         return self._driver.begin("send", producer=self._name, topic=topic, records=sent)
 
+    def begin_transaction(self) -> None:
+        self._driver.call("begin_transaction", producer=self._name)
+
+    def send_offsets(self, consumer: "Consumer", group: str, offsets: dict[TopicPartition, int]) -> None:
+        """Take the offsets that a member of a group has reached into the open transaction."""
+        places = [[topic, partition, offset] for (topic, partition), offset in offsets.items()]
+        self._driver.call("send_offsets", producer=self._name, consumer=consumer.name, group=group, offsets=places)
+
+    def commit_transaction(self) -> None:
+        self.begin_end(is_commit=True).result(WAIT_DEADLINE_S)
+
+    def abort_transaction(self) -> None:
+        self.begin_end(is_commit=False).result(WAIT_DEADLINE_S)
+
+    def begin_end(self, *, is_commit: bool) -> "Future[Any]":
+        """End the open transaction, and do not wait."""
+        return self._driver.begin("end_transaction", producer=self._name, commit=is_commit)
+
     def close(self) -> None:
         self._driver.call("close_producer", producer=self._name)
 
@@ -67,8 +85,8 @@ class Consumer:
         self.assigned: set[TopicPartition] = set()
         self.revoked: list[TopicPartition] = []  # everything ever taken away, in order
         self.failure: str | None = None
+        self.name = name
         self._driver = driver
-        self._name = name
         self._changed = changed
         driver.listen(name, self._hear)
 
@@ -90,10 +108,10 @@ class Consumer:
 
     def commit(self) -> None:
         """Commit what has been told so far."""
-        self._driver.call("commit", consumer=self._name)
+        self._driver.call("commit", consumer=self.name)
 
     def close(self) -> None:
-        self._driver.call("close_consumer", consumer=self._name)
+        self._driver.call("close_consumer", consumer=self.name)
 
     def _hear(self, event: Event) -> None:
         with self._changed:
@@ -115,7 +133,7 @@ class Client:
         self._changed = threading.Condition()  # one for all consumers, so that a wait may look at several
 
     def producer(self, **settings: Any) -> Producer:
-        """Settings: compression, acks, idempotent, transactional_id, batch_records."""
+        """Settings: compression, acks, idempotent, transactional_id, batch_records, transaction_timeout_ms."""
         name = f"p{next(_numbers)}"
         self._driver.call("open_producer", producer=name, bootstrap=self._bootstrap, **settings)
         return Producer(self._driver, name)
@@ -127,15 +145,17 @@ class Client:
         return acknowledged
 
     def member(self, group: str, *topics: str, **settings: Any) -> Consumer:
-        """A consumer in a group. Settings: strategy, instance_id, session_timeout_ms, reset."""
+        """A consumer in a group. Settings: strategy, instance_id, session_timeout_ms, reset, isolation, protocol."""
         return self._consumer(group=group, topics=topics, **settings)
 
-    def reader(self, topic: str, start: Any, partition: int = 0) -> Consumer:
+    def reader(self, topic: str, start: Any, partition: int = 0, **settings: Any) -> Consumer:
         """A consumer of one partition, positioned: an offset, "beginning", "end", or {"time": milliseconds}."""
-        return self._consumer(assign={"topic": topic, "partition": partition, "start": start})
+        return self._consumer(assign={"topic": topic, "partition": partition, "start": start}, **settings)
 
-    def read(self, topic: str, count: int, start: Any = "beginning", partition: int = 0) -> list[Record]:
-        reader = self.reader(topic, start, partition)
+    def read(
+        self, topic: str, count: int, start: Any = "beginning", partition: int = 0, **settings: Any
+    ) -> list[Record]:
+        reader = self.reader(topic, start, partition, **settings)
         records = reader.wait_for_records(count)
         reader.close()
         return records

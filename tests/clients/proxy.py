@@ -2,7 +2,8 @@
 
 Called by the tests of connection loss, through the fixture `proxy`. Every few Produce requests, by a seed, one meets a
 fate: it never arrives, arrives in half, or arrives whole while its reply is lost, whole or in half. With it goes
-whatever else was under way on that connection. It can also hold a producer in the middle of its work.
+whatever else was under way on that connection. It can also hold a producer in the middle of its work, and keep one
+request of any kind back until long after its sender has given it up for lost.
 """
 
 import asyncio
@@ -53,6 +54,8 @@ class CuttingProxy:
         self._until_next = 0
         self._until_held = 0  # 0: nobody is held
         self._is_holding = threading.Event()
+        self._withheld_key = -1
+        self._withheld = b""
         self._target = ("", 0)
         self._pairs: set[asyncio.Task[None]] = set()
         self._released = asyncio.Event()
@@ -97,6 +100,23 @@ class CuttingProxy:
     def release(self) -> None:
         self._loop.call_soon_threadsafe(self._released.set)
 
+    def withhold(self, api_key: int) -> None:
+        """Keep the next request of this kind: its sender finds the connection cut, and the broker hears nothing."""
+        self._withheld_key = api_key
+
+    def deliver(self) -> bytes:
+        """Bring the request that was withheld to the broker after all; its answer, which nobody waits for any more."""
+        assert self._withheld, "nothing was withheld"
+        return self._run(self._deliver())
+
+    async def _deliver(self) -> bytes:
+        from_broker, to_broker = await asyncio.open_connection(*self._target)
+        try:
+            await _send(to_broker, self._withheld)
+            return await _read_frame(from_broker)
+        finally:
+            to_broker.close()
+
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -123,6 +143,9 @@ class CuttingProxy:
         while True:
             frame = await _read_frame(source)
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, LENGTH.size)
+            if api_key == self._withheld_key:
+                self._withheld, self._withheld_key = frame, -1
+                raise _Cut
             fate = None
             if api_key == PRODUCE:
                 await self._hold()

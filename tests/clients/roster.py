@@ -27,22 +27,25 @@ KINDS = (
     Kind(
         "confluent",
         functools.partial(python_driver, "confluent_driver.py"),
-        lacks=frozenset({"log_dirs", "quotas", "delete_offsets"}),
+        lacks=frozenset({"log_dirs", "quotas", "delete_offsets", "version_2"}),
     ),
     Kind(
         "kafka-python",
         functools.partial(python_driver, "kafka_python_driver.py"),
         # Its alter_configs fills in what was set before, so it cannot replace all settings at once.
-        lacks=frozenset({"odd_headers", "quotas", "replace_config"}),
+        lacks=frozenset({"odd_headers", "quotas", "replace_config", "version_2"}),
         codec_packages={"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"},
     ),
     Kind(
         "aiokafka",
         functools.partial(python_driver, "aiokafka_driver.py"),
         # No fencing: its heartbeats and commits are too old to name the static member they come from.
+        # A transaction of it names the group whose offsets it takes, but no member.
         lacks=frozenset(
             {
                 "fencing",
+                "group_metadata",
+                "version_2",
                 "cooperative",
                 "alter_config",
                 "delete_group",
@@ -59,9 +62,13 @@ KINDS = (
         node_driver,
         # Where a record went is known only if the caller chose it: the answer names partitions, not records.
         # After half a reply it takes the first bytes of the next connection for the other half.
+        # The end of a transaction is asked for once; if the connection breaks then, the application is told.
         lacks=frozenset(
             {
                 "half_replies",
+                "end_retries",
+                "group_metadata",
+                "version_2",
                 "odd_headers",
                 "keyed_partitions",
                 "cooperative",
@@ -74,13 +81,22 @@ KINDS = (
             }
         ),
     ),
-    # The newest, and the one inside Spark.
+    # The newest, whose transactions are of version 2 (KIP-890), and the one inside Spark, whose are of version 1.
     Kind("java-4.4", functools.partial(java_driver, "4.4.0"), lacks=frozenset({"replace_config"})),
-    Kind("java-3.9", functools.partial(java_driver, "3.9.2"), lacks=frozenset({"replace_config"})),
+    Kind("java-3.9", functools.partial(java_driver, "3.9.2"), lacks=frozenset({"replace_config", "version_2"})),
     # By design it never follows a topic to a new id: the application has to drop the topic first.
-    Kind("franz-go", functools.partial(go_driver, "franz"), lacks=frozenset({"recreated_topics"})),
+    # Offsets go into a transaction only through a session that owns consumer and producer both.
+    Kind(
+        "franz-go",
+        functools.partial(go_driver, "franz"),
+        lacks=frozenset({"recreated_topics", "transactional_offsets", "group_metadata"}),
+    ),
     # At an offset that is gone its reader stops and says so; there is no policy to follow.
-    Kind("sarama", functools.partial(go_driver, "sarama"), lacks=frozenset({"reset_policy", "max_timestamp"})),
+    Kind(
+        "sarama",
+        functools.partial(go_driver, "sarama"),
+        lacks=frozenset({"reset_policy", "max_timestamp", "group_metadata", "version_2"}),
+    ),
 )
 
 

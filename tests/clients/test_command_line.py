@@ -349,6 +349,8 @@ def test_a_group_is_described_with_members_and_lag(
     (group,) = ask("groups", "describe", "g")
     assert (group["state"], group["total_lag"]) == ("stable", 6)
     (described,) = group["members"]
+    assert f"member {described['member_id']} joined" in group["last_rebalance"]["cause"]
+    assert (group["epoch"], described["target_partitions"]) == (None, None)
     assert (described["client_id"], described["host"]) == ("anna", "127.0.0.1")
     assert described["partitions"] == [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}]
     assert [(one["committed_offset"], one["end_offset"], one["lag"]) for one in group["partitions"]] == [
@@ -358,6 +360,28 @@ def test_a_group_is_described_with_members_and_lag(
     table = run("groups", "describe", "--all").stdout
     assert "Total lag    6" in table
     assert "anna" in table
+
+
+def test_a_group_of_the_consumer_protocol_is_described_with_its_epochs_and_why_it_rebalanced(
+    run: Run, ask: Callable[..., Any], penstock_broker: EmbeddedBroker, member: Callable[..., Consumer]
+) -> None:
+    run("topics", "create", "orders", "--partitions", "2")
+    produce(penstock_broker, "orders", 3)
+    consumer = member("g", "^ord.*", **{"group.protocol": "consumer"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+
+    assert ask("groups", "list") == [{"group": "g", "state": "stable", "type": "consumer"}]
+    (group,) = ask("groups", "describe", "g")
+    assert (group["type"], group["state"], group["assignor"]) == ("consumer", "stable", "uniform")
+    assert (group["epoch"], group["target_epoch"], group["total_lag"]) == (1, 1, 2)
+    (described,) = group["members"]
+    assert described["epoch"] == 1
+    assert described["partitions"] == described["target_partitions"]
+    assert described["partitions"] == [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}]
+    assert group["last_rebalance"]["cause"] == f"member {described['member_id']} joined"
+    table = run("groups", "describe", "g").stdout
+    assert "Type         consumer, epoch 1" in table
+    assert group["last_rebalance"]["at"] in table
 
 
 def test_a_group_that_does_not_exist_is_told(run: Run) -> None:

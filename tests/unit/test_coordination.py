@@ -21,6 +21,7 @@ from penstock.errors import (
 )
 from penstock.model import TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
+from penstock.records.markers import Marker, encode_marker
 from penstock.records.record import Record, decode_records, encode_batch
 
 AT = TopicPartition("__consumer_offsets", 0)
@@ -48,6 +49,12 @@ class MemoryLedger:
         self.commits.append(asyncio.get_running_loop().create_future())
         return self.commits[-1]
 
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool = False
+    ) -> asyncio.Future[int]:
+        ids = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+        return self.append(encode_marker(marker, offset=0, timestamp=0, **ids))
+
     async def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         for batch in self.batches:
             yield read_header(batch), memoryview(batch)
@@ -71,6 +78,17 @@ class Counting:
 
     def apply(self, record: str, now: Now) -> Iterable[Reply]:
         self.applied.append(record)
+        return self._unpark()
+
+    def apply_in_transaction(self, producer_id: int, record: str, now: Now) -> Iterable[Reply]:
+        self.applied.append(f"{producer_id}: {record}")
+        return self._unpark()
+
+    def end_transaction(self, producer_id: int, is_commit: bool, now: Now) -> Iterable[Reply]:
+        self.applied.append(f"{producer_id}: {'commit' if is_commit else 'abort'}")
+        return self._unpark()
+
+    def _unpark(self) -> Iterable[Reply]:
         replies, self.parked = self.parked, []
         return replies
 
@@ -85,6 +103,11 @@ class Harness:
     def perform(self, *records: str, undo: Any = None) -> asyncio.Future[Any]:
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.shard.perform(Decision(list(records), [(waiter, "ok")], undo))
+        return waiter
+
+    def perform_in_transaction(self, producer_id: int, *records: str, undo: Any = None) -> asyncio.Future[Any]:
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.shard.perform_in_transaction(Decision(list(records), [(waiter, "ok")], undo), producer_id, 0)
         return waiter
 
 
@@ -285,6 +308,26 @@ async def test_a_shard_closed_while_it_loads_stays_closed(rest: list[bytes]) -> 
     await loading
     assert harness.shard.state is ShardState.CLOSED
     assert "d" not in harness.machine.applied
+
+
+@pytest.mark.parametrize("failure", [StorageFailed("closed"), FileNotFoundError("0.log")])
+async def test_a_partition_taken_away_while_it_is_read_is_no_failure_and_one_that_cannot_be_read_is(
+    failure: Exception,
+) -> None:
+    class Unreadable(MemoryLedger):
+        async def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+            await asyncio.sleep(0)
+            raise failure
+            yield
+
+    unreadable, taken = Harness(Unreadable()), Harness(Unreadable())
+    with pytest.raises(type(failure)):
+        await unreadable.shard.load()
+    loading = asyncio.create_task(taken.shard.load())
+    await asyncio.sleep(0)
+    taken.shard.close(NotLeaderOrFollower("deleted"))
+    assert await loading == 0
+    assert taken.shard.state is ShardState.CLOSED
 
 
 @pytest.mark.parametrize(

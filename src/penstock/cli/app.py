@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import configs, consume, doctor, groups, log, produce, quotas, topics
+from penstock.cli import configs, consume, doctor, groups, log, produce, quotas, topics, transactions
 from penstock.cli.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli.output import say
 
@@ -85,6 +85,7 @@ def serve(context: typer.Context) -> None:
 
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(configs.app, name="configs")
 app.add_typer(quotas.app, name="quotas")
 app.command("produce")(produce.produce)

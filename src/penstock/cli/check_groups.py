@@ -10,12 +10,14 @@ from penstock.cli.group_lag import GroupView, Member, PartitionLag
 from penstock.model import TopicPartition
 
 _REBALANCING = frozenset({"preparing rebalancing", "completing rebalancing"})
+# Of consumer groups: most members read on while some are led to their new partitions.
+_RECONCILING = frozenset({"assigning", "reconciling"})
 _STEADY = frozenset({"stable"})
 
 
 def needs_second_look(view: GroupView) -> bool:
     """Whether time must pass before one can tell: something waits to be read, or a rebalance is under way."""
-    return view.state in _REBALANCING or bool(view.members and view.total_lag)
+    return view.state in _REBALANCING | _RECONCILING or bool(view.members and view.total_lag)
 
 
 def judge(before: GroupView, after: GroupView, topics: Mapping[str, int], elapsed_s: float, report: Report) -> None:
@@ -31,11 +33,14 @@ def judge(before: GroupView, after: GroupView, topics: Mapping[str, int], elapse
         return
     if after.state in _REBALANCING:
         _judge_rebalance(before, after, elapsed_s, report)
+    elif after.state in _RECONCILING:
+        _judge_reconciliation(before, after, elapsed_s, report)
     elif not after.members:
         _judge_empty(after, report)
     _judge_offsets(after, topics, report)
     if after.members and after.state in _STEADY:
         _judge_owners(after, topics, report)
+    if after.members and after.state in _STEADY | _RECONCILING:
         _judge_progress(before, after, elapsed_s, report)
     if len(report.findings) == found:
         report.sound.append(f"group {group}: {after.state}, {len(after.members)} members, lag {after.total_lag}")
@@ -47,12 +52,43 @@ def _judge_rebalance(before: GroupView, after: GroupView, elapsed_s: float, repo
         return
     who = ", ".join(_name(member) for member in after.members) or "nobody yet"
     report.find(
-        f"group {after.group} has been rebalancing for {elapsed_s:.0f} s or more (members: {who})",
+        f"group {after.group} has been rebalancing for {elapsed_s:.0f} s or more (members: {who}){_because(after)}",
         "Nobody in it reads while it does. It waits for a member that has not come back: one that is busy longer than "
         "max.poll.interval.ms, or one that joins and leaves again and again.",
         "Find the member whose log shows no poll or shows it rejoining, and restart it; make max.poll.records "
         "smaller or max.poll.interval.ms longer if its work is slow.",
     )
+
+
+def _judge_reconciliation(before: GroupView, after: GroupView, elapsed_s: float, report: Report) -> None:
+    if before.state not in _RECONCILING or before.facts.epoch != after.facts.epoch:
+        report.notes.append(f"group {after.group} has just begun to rebalance{_because(after)}")
+        return
+    earlier = {member.member_id: member for member in before.members}
+    holding = [
+        (member, kept)
+        for member in after.members
+        if (past := earlier.get(member.member_id)) is not None
+        and (kept := set(member.to_give_back) & set(past.to_give_back))
+    ]
+    for member, kept in holding:
+        report.find(
+            f"group {after.group}: {_name(member)} has not given back {', '.join(map(str, sorted(kept)))} for "
+            f"{elapsed_s:.0f} s or more",
+            "Another member is to read there and waits. It is put out of the group when its max.poll.interval.ms is "
+            "over.",
+            "Look at that process: it is busy with what it has polled, or its rebalance callback does not return.",
+        )
+    if not holding:
+        report.find(
+            f"group {after.group} has been rebalancing for {elapsed_s:.0f} s or more{_because(after)}",
+            "Members learn their new partitions with their heartbeats, every few seconds; this takes longer.",
+            "Find a member that sends none: one that hangs, or that is gone and whose session is not over yet.",
+        )
+
+
+def _because(view: GroupView) -> str:
+    return "" if view.facts.rebalance is None else f" ({view.facts.rebalance.cause})"
 
 
 def _judge_empty(view: GroupView, report: Report) -> None:

@@ -15,9 +15,9 @@ from penstock.cli.arguments import parse_bootstrap
 from penstock.cli.failures import ASKED_WRONGLY, CommandFailed, explain
 from penstock.cli.reach import Attempt, Reached, reach
 from penstock.client.connection import ClientConnection
-from penstock.errors import PenstockError
+from penstock.errors import ApiNotServed, PenstockError
 from penstock.model import Endpoint
-from penstock.wire.apis import ApiKey
+from penstock.wire.apis import BY_KEY, ApiKey
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -99,14 +99,21 @@ class Cluster:
 
     # What it does not
 
-    def request(self, api_key: ApiKey, body: Mapping[str, Any], endpoint: Endpoint | None = None) -> Any:
-        """One request to the given broker, or to one of --bootstrap, over a plaintext connection of our own."""
+    def request(
+        self, api_key: ApiKey, body: Mapping[str, Any], endpoint: Endpoint | None = None, version_min: int = 0
+    ) -> Any:
+        """One request to the given broker, or to one of --bootstrap, over a plaintext connection of our own.
+
+        `version_min`: the first version that has what the body asks for; in an older one it would go unsaid.
+        """
         asked = endpoint or self.find_listener()
 
         async def run() -> Any:
             async with await ClientConnection.connect(
                 asked, client_id="penstock-cli", timeout_s=self.timeout_s
             ) as connection:
+                if connection.versions.get(api_key, (0, -1))[1] < version_min:
+                    raise ApiNotServed(f"{asked} is too old for this option of {BY_KEY[api_key].name}")
                 return await connection.request(api_key, None, body)
 
         try:

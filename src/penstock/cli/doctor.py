@@ -13,12 +13,14 @@ import typer
 from penstock.cli.check_directory import check_directory
 from penstock.cli.check_groups import judge, needs_second_look
 from penstock.cli.check_node import check_advertised, check_connection, check_disks, check_partitions, check_ready
+from penstock.cli.check_transactions import check_transactions
 from penstock.cli.cluster import Cluster
 from penstock.cli.failures import FAILED, CommandFailed
 from penstock.cli.finding import Report
 from penstock.cli.group_lag import GroupView, list_groups, view_groups
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, safe_text, say
+from penstock.cli.readable import find_gaps, skip_gaps
 
 # Longer than consumers take between two automatic commits (5 s): a shorter look would call them all stuck.
 INTERVAL_S = 6.0
@@ -61,15 +63,18 @@ def _check_cluster(cluster: Cluster, group: str | None, topic: str | None, inter
         return  # whatever else is asked would end in the same time-out
     topics = check_partitions(cluster, topic, report)
     check_disks(cluster, report)
+    check_transactions(cluster, topic, report)
     names = [group] if group is not None else [one.group_id for one in list_groups(cluster)]
     before = [view for view in _look(cluster, names, report) if _reads(view, topic) or view.group == group]
+    gaps = find_gaps(cluster, before)
+    before = [skip_gaps(view, gaps) for view in before]
     undecided = [view.group for view in before if needs_second_look(view)]
     after = {view.group: view for view in before}
     if undecided:
         if not cluster.as_json:
             say(f"Looking again in {interval_s:g} s at {', '.join(map(safe_text, undecided))}…")
         threading.Event().wait(interval_s)
-        after |= {view.group: view for view in _look(cluster, undecided, report)}
+        after |= {view.group: skip_gaps(view, gaps) for view in _look(cluster, undecided, report)}
     for view in before:
         judge(view, after[view.group], topics, interval_s, report)
 

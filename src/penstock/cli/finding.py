@@ -1,6 +1,6 @@
 """What `penstock doctor` found: each thing with why it matters and what to do about it.
 
-Called by the checks (check_node, check_groups, check_directory) and by cli.doctor, which prints them.
+Called by the checks (check_*.py) and by cli.doctor, which prints them.
 """
 
 from dataclasses import dataclass, field

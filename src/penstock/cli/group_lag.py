@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.cluster import Cluster
+from penstock.cli.group_facts import NOTHING_KNOWN, GroupFacts, ask_facts
 from penstock.cli.offsets import EARLIEST, LATEST, committed_offsets, find_offsets
-from penstock.model import TopicPartition
+from penstock.model import Endpoint, TopicPartition
+
+CONSUMER = "consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,13 @@ class Member:
     host: str
     instance_id: str | None
     partitions: tuple[TopicPartition, ...]
+    # Of members of the consumer protocol: what it is to come to. None where a group knows no such thing.
+    target: tuple[TopicPartition, ...] | None = None
+
+    @property
+    def to_give_back(self) -> tuple[TopicPartition, ...]:
+        """What it holds and others wait for."""
+        return () if self.target is None else tuple(sorted(set(self.partitions) - set(self.target)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class GroupView:
     coordinator: str | None
     members: tuple[Member, ...]
     partitions: tuple[PartitionLag, ...]
+    facts: GroupFacts = NOTHING_KNOWN
 
     @property
     def does_not_exist(self) -> bool:
@@ -79,28 +90,38 @@ def _view(cluster: Cluster, name: str, described: Any) -> GroupView:
     owners = {at: member for member in members for at in member.partitions}
     committed = committed_offsets(cluster, name)
     partitions = sorted(owners.keys() | committed.keys())
+    kind = described.type.name.lower()
+    node = described.coordinator
+    coordinator = None if node is None else Endpoint(node.host, node.port)
     starts, ends = find_offsets(cluster, partitions, EARLIEST), find_offsets(cluster, partitions, LATEST)
     return GroupView(
         name,
         described.state.name.lower().replace("_", " "),
-        described.type.name.lower(),
+        kind,
         described.partition_assignor or "",
-        str(described.coordinator).strip() if described.coordinator is not None else None,
+        str(node).strip() if node is not None else None,
         members,
         tuple(
             PartitionLag(at, committed.get(at), starts[at].offset, ends[at].offset, owners.get(at), ends[at].error)
             for at in partitions
         ),
+        ask_facts(cluster, name, kind == CONSUMER, coordinator),
     )
 
 
 def _member(member: Any) -> Member:
-    assigned = member.assignment.topic_partitions if member.assignment is not None else ()
+    target = getattr(member, "target_assignment", None)
     return Member(
         member.member_id,
         member.client_id,
         # Java's brokers put a slash before an address that has no name.
         member.host.lstrip("/"),
         member.group_instance_id or None,
-        tuple(sorted(TopicPartition(one.topic, one.partition) for one in assigned)),
+        _partitions(member.assignment),
+        None if target is None else _partitions(target),
     )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    held = assignment.topic_partitions if assignment is not None else ()
+    return tuple(sorted(TopicPartition(one.topic, one.partition) for one in held))

@@ -3,6 +3,7 @@
 Called by cli.app.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +11,10 @@ import typer
 from penstock.cli import group_offsets
 from penstock.cli.cluster import Cluster
 from penstock.cli.failures import CommandFailed, explain
-from penstock.cli.group_lag import GroupView, list_groups, view_groups
+from penstock.cli.group_lag import CONSUMER, GroupView, list_groups, view_groups
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, safe_text, say
+from penstock.model import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and delete consumer groups; move their offsets.")
 
@@ -98,6 +100,11 @@ def _document(view: GroupView) -> dict[str, Any]:
         "state": view.state,
         "type": view.kind,
         "assignor": view.assignor,
+        "epoch": view.facts.epoch,
+        "target_epoch": view.facts.target_epoch,
+        "last_rebalance": {"at": view.facts.rebalance.at, "cause": view.facts.rebalance.cause}
+        if view.facts.rebalance
+        else None,
         "coordinator": view.coordinator,
         "total_lag": view.total_lag,
         "members": [
@@ -106,7 +113,9 @@ def _document(view: GroupView) -> dict[str, Any]:
                 "client_id": member.client_id,
                 "host": member.host,
                 "instance_id": member.instance_id,
-                "partitions": [{"topic": at.topic, "partition": at.partition} for at in member.partitions],
+                "epoch": view.facts.member_epochs.get(member.member_id),
+                "partitions": _places(member.partitions),
+                "target_partitions": None if member.target is None else _places(member.target),
             }
             for member in view.members
         ],
@@ -125,18 +134,26 @@ def _document(view: GroupView) -> dict[str, Any]:
     }
 
 
+def _places(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": at.topic, "partition": at.partition} for at in partitions]
+
+
 def _print_view(view: GroupView) -> None:
     typer.echo(f"Group        {safe_text(view.group)}")
     typer.echo(f"State        {view.state}" + (f", assignor {safe_text(view.assignor)}" if view.assignor else ""))
+    facts = view.facts
+    if facts.epoch is None:
+        typer.echo(f"Type         {view.kind}")
+    else:
+        target = "" if facts.target_epoch == facts.epoch else f", its target still of epoch {facts.target_epoch}"
+        typer.echo(f"Type         {view.kind}, epoch {facts.epoch}{target}")
+    if facts.rebalance:
+        typer.echo(f"Rebalanced   {safe_text(facts.rebalance.at)}: {safe_text(facts.rebalance.cause)}")
     if view.coordinator:
         typer.echo(f"Coordinator  {view.coordinator}")
     typer.echo(f"Total lag    {view.total_lag}")
     if view.members:
-        rows = [
-            [member.client_id, member.host, len(member.partitions), member.instance_id, member.member_id]
-            for member in view.members
-        ]
-        print_table(["CLIENT", "HOST", "PARTITIONS", "INSTANCE", "MEMBER"], rows)
+        _print_members(view)
     if view.partitions:
         rows = [
             [
@@ -155,3 +172,19 @@ def _print_view(view: GroupView) -> None:
     else:
         typer.echo("It has committed no offsets.")
     typer.echo()
+
+
+def _print_members(view: GroupView) -> None:
+    columns = ["CLIENT", "HOST", "PARTITIONS", "INSTANCE", "MEMBER"]
+    rows: list[list[str | int | None]] = [
+        [member.client_id, member.host, len(member.partitions), member.instance_id, member.member_id]
+        for member in view.members
+    ]
+    if view.kind == CONSUMER:
+        columns[3:3] = ["TARGET", "EPOCH"]
+        for member, row in zip(view.members, rows, strict=True):
+            row[3:3] = [
+                None if member.target is None else len(member.target),
+                view.facts.member_epochs.get(member.member_id),
+            ]
+    print_table(columns, rows)

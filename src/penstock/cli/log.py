@@ -26,7 +26,7 @@ from penstock.cli.segment_inspection import (
     inspect_segment,
 )
 from penstock.cli.side_inspection import Entry, inspector_of
-from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 app = typer.Typer(no_args_is_help=True, help="Look into the files of a log.")
 
@@ -78,8 +78,8 @@ def dump(
 def list_files(directory: Path) -> list[Path]:
     """What can be read of a partition's or a broker's directory: each segment before its indexes."""
     found = [path for path in directory.iterdir() if path.is_file() and _is_known(path)]
-    order = {LOG_SUFFIX: 0, INDEX_SUFFIX: 1, TIME_INDEX_SUFFIX: 2}
-    found.sort(key=lambda path: (path.name.partition(".")[0], order.get(path.suffix, 3), path.name))
+    order = {LOG_SUFFIX: 0, INDEX_SUFFIX: 1, TIME_INDEX_SUFFIX: 2, TXN_INDEX_SUFFIX: 3}
+    found.sort(key=lambda path: (path.name.partition(".")[0], order.get(path.suffix, len(order)), path.name))
     for inner in sorted(path for path in directory.iterdir() if path.is_dir() and not path.is_symlink()):
         found.extend(path for path in list_files(inner))
     return found
@@ -257,7 +257,7 @@ class Dump:
 
     def _segment_of(self, path: Path) -> SegmentSummary | None:
         """The batches an index speaks of, read now unless the segment was the file before."""
-        if path.suffix not in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        if path.suffix not in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             return None
         segment = path.with_suffix(LOG_SUFFIX)
         if self._last is not None and self._last_path == segment:

@@ -38,8 +38,14 @@ class Found(NamedTuple):
     error: Any = None
 
 
-def find_offsets(cluster: Cluster, partitions: Iterable[TopicPartition], at: int) -> dict[TopicPartition, Found]:
-    """The offset of EARLIEST, LATEST or a timestamp, for each partition; no offset when nothing is that new."""
+def find_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], at: int, *, is_read_committed: bool = False
+) -> dict[TopicPartition, Found]:
+    """The offset of EARLIEST, LATEST or a timestamp, for each partition; no offset when nothing is that new.
+
+    To a reader of committed data, LATEST is where the first open transaction begins.
+    """
+    from confluent_kafka import IsolationLevel
     from confluent_kafka import TopicPartition as Asked
 
     wanted = set(partitions)
@@ -47,12 +53,14 @@ def find_offsets(cluster: Cluster, partitions: Iterable[TopicPartition], at: int
         return {}
     specs = admin_types().OffsetSpec
     spec = {EARLIEST: specs.earliest(), LATEST: specs.latest()}.get(at) or specs.for_timestamp(at)
-    futures = cluster.ask(cluster.admin.list_offsets, {Asked(one.topic, one.partition): spec for one in wanted})
+    isolation = IsolationLevel.READ_COMMITTED if is_read_committed else IsolationLevel.READ_UNCOMMITTED
+    asked = {Asked(one.topic, one.partition): spec for one in wanted}
+    futures = cluster.ask(cluster.admin.list_offsets, asked, isolation_level=isolation)
     found: dict[TopicPartition, Found] = {}
-    for asked, future in futures.items():
+    for one, future in futures.items():
         answer, error = cluster.outcome(future)
         offset = None if answer is None or answer.offset < 0 else answer.offset
-        found[TopicPartition(asked.topic, asked.partition)] = Found(offset, error)
+        found[TopicPartition(one.topic, one.partition)] = Found(offset, error)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The files beside a segment, read and compared with it: indexes, producer snapshots, checkpoints.
+"""The files beside a segment, read and compared with it: indexes, aborted transactions, snapshots, checkpoints.
 
 Called by cli.log. Most of them are caches that a broker makes anew on doubt; what is wrong with one is said all the
 same, since somebody is looking for the reason of something.
@@ -19,13 +19,15 @@ from penstock.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from penstock.log.partition_log import TOPIC_ID_FILE
 from penstock.log.producers import SNAPSHOT_VERSION, Producers
 from penstock.log.recovery import SNAPSHOT_SUFFIX, TORN_SUFFIX
-from penstock.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from penstock.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from penstock.model import NO_TOPIC_ID
 
 _OFFSET_ENTRY = Struct(">II")
 _TIME_ENTRY = Struct(">qI")
 _SNAPSHOT_VERSION = Struct(">h")
-_SNAPSHOT_HEAD_BYTES = 10
+_SNAPSHOT_HEAD_BYTES = 14
+_ABORTED_ENTRY = Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
+_ABORTED_VERSION = 0
 
 # Recovery points, log starts, how far compaction got.
 OFFSETS_SUFFIX = "-offset-checkpoint"
@@ -107,6 +109,37 @@ def _inspect_time_index(path: Path, segment: SegmentSummary | None) -> Iterator[
         yield Problem("there is no segment beside this index")
 
 
+def _inspect_aborted(path: Path, segment: SegmentSummary | None) -> Iterator[Seen]:
+    content = path.read_bytes()
+    last_offsets = {last_offset for last_offset, _ in segment.ends.values()} if segment is not None else set[int]()
+    previous = -1
+    for number, entry in enumerate(_ABORTED_ENTRY.iter_unpack(_whole(content, _ABORTED_ENTRY.size))):
+        version, producer_id, first_offset, last_offset, stable_offset = entry
+        at = number * _ABORTED_ENTRY.size
+        if version != _ABORTED_VERSION:
+            yield Problem(
+                f"entry {number} has version {version}, where {_ABORTED_VERSION} is known", at, REBUILD_ADVICE
+            )
+            return
+        yield Entry(
+            {
+                "producer_id": producer_id,
+                "first_offset": first_offset,
+                "last_offset": last_offset,
+                "last_stable_offset": stable_offset,
+            }
+        )
+        if last_offset <= previous or first_offset >= last_offset:
+            yield Problem(f"entry {number} (offsets {first_offset} to {last_offset}) does not grow", at, REBUILD_ADVICE)
+        elif segment is not None and last_offset not in last_offsets:
+            what = f"entry {number} says a marker is at offset {last_offset}, where no batch ends"
+            yield Problem(what, at, REBUILD_ADVICE)
+        previous = last_offset
+    yield from _check_whole(content, _ABORTED_ENTRY.size)
+    if segment is None:
+        yield Problem("there is no segment beside this index")
+
+
 def _inspect_snapshot(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
     content = path.read_bytes()
     if len(content) < _SNAPSHOT_HEAD_BYTES:
@@ -131,6 +164,8 @@ def _inspect_snapshot(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
                 "last_offset": tail.last_offset,
                 "last_sequence": producer.batches[-1].last_sequence if producer.batches else None,
                 "batches_kept": len(producer.batches),
+                "open_transaction_from": producer.open_transaction if producer.open_transaction >= 0 else None,
+                "open_since_ms": producer.open_since_ms if producer.open_transaction >= 0 else None,
             }
         )
 
@@ -189,6 +224,7 @@ def _inspect_deleted(path: Path, _: SegmentSummary | None) -> Iterator[Seen]:
 _BY_SUFFIX: dict[str, Inspect] = {
     INDEX_SUFFIX: _inspect_offset_index,
     TIME_INDEX_SUFFIX: _inspect_time_index,
+    TXN_INDEX_SUFFIX: _inspect_aborted,
     SNAPSHOT_SUFFIX: _inspect_snapshot,
     TORN_SUFFIX: _inspect_torn,
     DELETED_SUFFIX: _inspect_deleted,

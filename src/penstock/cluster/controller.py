@@ -72,14 +72,21 @@ PLANS_PER_TURN = 50
 
 T = TypeVar("T")
 Fence = Callable[[], Sequence[Compare]]
-CheckTopic = Callable[[Mapping[str, str]], object]
+CheckConfigs = Callable[[Mapping[str, str]], object]
 
 
 class Controller:
-    """`check_topic` raises InvalidConfig where a topic's settings contradict each other or the broker's."""
+    """`check_topic` and `check_group` raise InvalidConfig where settings contradict each other or the broker's."""
 
     def __init__(
-        self, store: MetadataStore, feed: ImageFeed, rng: Rng, *, fence: Fence, check_topic: CheckTopic
+        self,
+        store: MetadataStore,
+        feed: ImageFeed,
+        rng: Rng,
+        *,
+        fence: Fence,
+        check_topic: CheckConfigs,
+        check_group: CheckConfigs,
     ) -> None:
         self._store = store
         self._feed = feed
@@ -88,6 +95,7 @@ class Controller:
         self._rng = rng
         self._fence = fence
         self._check_topic = check_topic
+        self._check_group = check_group
         # Names on their way into the store, by metric name: the image does not know them yet.
         self._creating: dict[str, str] = {}
         self._next_leader = rng.below(1 << 16)
@@ -357,7 +365,10 @@ class Controller:
             return {**fields, "configs": configs}
 
         def rewrite_own_key(present: KeyValue | None) -> Mapping[str, Any] | None:
-            return rewrite(decode(present.value) if present else {}) or None
+            configs = rewrite(decode(present.value) if present else {})
+            if resource.scope is Scope.GROUP:
+                self._check_group(configs)
+            return configs or None
 
         if resource.scope is Scope.TOPIC:
             await self._swap(self._layout.topic(resource.name), rewrite_topic, validate_only=validate_only)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from penstock.config.addresses import WILDCARDS, parse_endpoint, parse_overrides
 from penstock.config.broker_settings import BROKER_SETTINGS, BrokerSettings
+from penstock.config.group_settings import GROUP_SETTINGS, GroupSettings
 from penstock.config.setting import Dynamic, Setting, Value, render_value
 from penstock.config.topic_config import TOPIC_SETTINGS, TopicConfig
 from penstock.config.validation import find_setting, readable, validate_all
@@ -102,6 +103,38 @@ class BrokerConfig(BrokerSettings):
         config.check_together()
         return config
 
+    def group(self, stored: Mapping[str, str]) -> GroupSettings:
+        """One group's settings in force: its own over the broker's, and within the broker's limits.
+
+        They were so when they were set; the limits may have changed since.
+        """
+        config = self._group(readable(GROUP_SETTINGS, stored))
+        sessions, heartbeats = self._group_limits()
+        return replace(
+            config,
+            consumer_session_timeout_ms=min(max(config.consumer_session_timeout_ms, sessions[0]), sessions[1]),
+            consumer_heartbeat_interval_ms=min(
+                max(config.consumer_heartbeat_interval_ms, heartbeats[0]), heartbeats[1]
+            ),
+        )
+
+    def check_group(self, overrides: Mapping[str, str]) -> None:
+        """Refuse settings somebody asks for; raises InvalidConfig."""
+        for name in overrides:
+            find_setting(GROUP_SETTINGS, name)
+        config = self._group(overrides)
+        sessions, heartbeats = self._group_limits()
+        for name, value, (low, high) in (
+            ("session.timeout.ms", config.consumer_session_timeout_ms, sessions),
+            ("heartbeat.interval.ms", config.consumer_heartbeat_interval_ms, heartbeats),
+        ):
+            if not low <= value <= high:
+                raise InvalidConfig(
+                    f"consumer.{name} = {value}: it must be from {low} (group.consumer.min.{name}) "
+                    f"to {high} (group.consumer.max.{name})"
+                )
+        _check_consumer_times("", config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms)
+
     def change_dynamic(self, cluster: Mapping[str, str], node: Mapping[str, str]) -> frozenset[str]:
         """Take the dynamic settings the metadata holds now; gives the names whose value changed."""
         cluster, node = readable(_DYNAMIC_SETTINGS, cluster), readable(_DYNAMIC_SETTINGS, node)
@@ -147,10 +180,39 @@ class BrokerConfig(BrokerSettings):
             own[setting.attribute] = setting.parse(text)
         return replace(self.topic_defaults, **own)
 
+    def _group(self, overrides: Mapping[str, str]) -> GroupSettings:
+        values: dict[str, Any] = {}
+        for setting in GROUP_SETTINGS.values():
+            if setting.name in overrides:
+                values[setting.attribute] = setting.parse(overrides[setting.name])
+            elif setting.broker_names:
+                values[setting.attribute] = getattr(self, BROKER_SETTINGS[setting.broker_names[0][0]].attribute)
+        return GroupSettings(**values)
+
+    def _group_limits(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The least and the most for a group's session time-out and for its heartbeat interval."""
+        return (
+            (self.group_consumer_min_session_timeout_ms, self.group_consumer_max_session_timeout_ms),
+            (self.group_consumer_min_heartbeat_interval_ms, self.group_consumer_max_heartbeat_interval_ms),
+        )
+
     def _check_together(self) -> None:
         self.topic_defaults.check_together()
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise InvalidConfig("group.min.session.timeout.ms is more than group.max.session.timeout.ms")
+        sessions, heartbeats = self._group_limits()
+        for name, value, (low, high) in (
+            ("session.timeout.ms", self.group_consumer_session_timeout_ms, sessions),
+            ("heartbeat.interval.ms", self.group_consumer_heartbeat_interval_ms, heartbeats),
+        ):
+            if not low <= value <= high:
+                raise InvalidConfig(
+                    f"group.consumer.{name} ({value}) must lie between group.consumer.min.{name} ({low}) and "
+                    f"group.consumer.max.{name} ({high})"
+                )
+        _check_consumer_times(
+            "group.", self.group_consumer_session_timeout_ms, self.group_consumer_heartbeat_interval_ms
+        )
         if not self.listeners:
             raise InvalidConfig("listeners is empty; give it an address, as 127.0.0.1:9092")
         if self.advertise.host in WILDCARDS:
@@ -158,6 +220,14 @@ class BrokerConfig(BrokerSettings):
                 f"clients cannot connect to {self.advertise.host or 'an empty host'!r}: "
                 "set advertised.listeners (--advertise) to an address they can reach"
             )
+
+
+def _check_consumer_times(prefix: str, session_timeout_ms: int, heartbeat_interval_ms: int) -> None:
+    if session_timeout_ms <= heartbeat_interval_ms:
+        raise InvalidConfig(
+            f"{prefix}consumer.session.timeout.ms ({session_timeout_ms}) must be more than "
+            f"{prefix}consumer.heartbeat.interval.ms ({heartbeat_interval_ms}), or members time out between two reports"
+        )
 
 
 def _read_toml(path: Path) -> dict[str, str]:

@@ -46,6 +46,10 @@ def _budget_fault(budget: int) -> str | None:
     return None if budget == -1 or budget > 0 else "neither -1 (no limit) nor a number of bytes"
 
 
+def _assignors_fault(assignors: tuple[str, ...]) -> str | None:
+    return None if assignors else "a group needs an assignor"
+
+
 # No repr: a broker's settings in a log line or a traceback would show its secrets.
 @dataclass(slots=True, kw_only=True, repr=False, eq=False)
 class BrokerSettings:
@@ -251,6 +255,33 @@ class BrokerSettings:
         "group.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for more members before it starts.",
         low=0)
     group_max_size: int = integer("group.max.size", INT_MAX, "Members of one group.", low=1)
+    group_consumer_session_timeout_ms: int = integer(
+        "group.consumer.session.timeout.ms", 45_000, "How long a member of the consumer protocol may be silent, where "
+        "its group does not say.", low=1)
+    group_consumer_min_session_timeout_ms: int = integer(
+        "group.consumer.min.session.timeout.ms", 45_000, "The shortest such time a group may have.", low=1)
+    group_consumer_max_session_timeout_ms: int = integer(
+        "group.consumer.max.session.timeout.ms", 60_000, "The longest such time a group may have.", low=1)
+    group_consumer_heartbeat_interval_ms: int = integer(
+        "group.consumer.heartbeat.interval.ms", 5_000, "How often a member of the consumer protocol reports, where its "
+        "group does not say.", low=1)
+    group_consumer_min_heartbeat_interval_ms: int = integer(
+        "group.consumer.min.heartbeat.interval.ms", 5_000, "The shortest such interval a group may have.", low=1)
+    group_consumer_max_heartbeat_interval_ms: int = integer(
+        "group.consumer.max.heartbeat.interval.ms", 15_000, "The longest such interval a group may have.", low=1)
+    group_consumer_max_size: int = integer(
+        "group.consumer.max.size", INT_MAX, "Members of one group of the consumer protocol.", low=1)
+    group_consumer_assignors: tuple[str, ...] = items(
+        "group.consumer.assignors", ("uniform", "range"), "Assignors that members may ask for; the first is for groups "
+        "that ask for none.", one_of=("uniform", "range"), check=_assignors_fault)
+    group_consumer_migration_policy: str = choice(
+        "group.consumer.migration.policy", "bidirectional", ("bidirectional", "upgrade", "downgrade", "disabled"),
+        "Which groups may change their protocol while they run: from classic to consumer (`upgrade`), back "
+        "(`downgrade`), both or neither.")
+    group_consumer_regex_refresh_interval_ms: int = integer(
+        "group.consumer.regex.refresh.interval.ms", 600_000, "How often the patterns members subscribe with are "
+        "matched again. Here that happens whenever topics come or go, and needs no other time.", low=10_000,
+        honoured=False)
     offsets_topic_num_partitions: int = integer(
         "offsets.topic.num.partitions", 50, "Partitions of `__consumer_offsets`; must not change once it exists.",
         low=1, importance=HIGH)
@@ -278,16 +309,29 @@ class BrokerSettings:
         "producer.id.expiration.check.interval.ms", 600_000, "How often idle producers are looked for.", low=1,
         importance=LOW)
     transactional_id_expiration_ms: int = integer(
-        "transactional.id.expiration.ms", 604_800_000, "How long an idle transactional id is kept.", low=1,
-        honoured=False)
+        "transactional.id.expiration.ms", 604_800_000, "How long an idle transactional id is kept.", low=1)
     transaction_max_timeout_ms: int = integer(
-        "transaction.max.timeout.ms", 900_000, "The longest transaction a producer may ask for.", low=1, honoured=False)
+        "transaction.max.timeout.ms", 900_000, "The longest transaction a producer may ask for.", low=1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", 10_000, "How often transactions are looked at "
+        "for those whose time is up.", low=1, importance=LOW)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", 3_600_000, "How often transactional ids are "
+        "looked at for idle ones.", low=1, importance=LOW)
+    add_partitions_to_txn_retry_backoff_max_ms: int = integer(
+        "add.partitions.to.txn.retry.backoff.max.ms", 100, "How long a new transaction waits in the broker for the one "
+        "before it to be complete.", low=0)
     transaction_state_log_num_partitions: int = integer(
-        "transaction.state.log.num.partitions", 50, "Partitions of `__transaction_state`.", low=1, honoured=False)
+        "transaction.state.log.num.partitions", 50, "Partitions of `__transaction_state`; must not change once it "
+        "exists.", low=1, importance=HIGH)
     transaction_state_log_replication_factor: int = integer(
-        "transaction.state.log.replication.factor", 3, "Replicas of `__transaction_state`.", low=1, honoured=False)
+        "transaction.state.log.replication.factor", 3, "Replicas of `__transaction_state`, as far as there are "
+        "brokers.", low=1, importance=HIGH)
     transaction_state_log_min_isr: int = integer(
-        "transaction.state.log.min.isr", 2, "`min.insync.replicas` of `__transaction_state`.", low=1, honoured=False)
+        "transaction.state.log.min.isr", 2, "`min.insync.replicas` of `__transaction_state`.", low=1, importance=HIGH)
+    transaction_state_log_segment_bytes: int = integer(
+        "transaction.state.log.segment.bytes", 100 << 20, "Segment size of `__transaction_state`.",
+        low=SEGMENT_BYTES_MIN, importance=HIGH)
 
     # Quotas.
     quota_window_num: int = integer(

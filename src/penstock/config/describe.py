@@ -59,7 +59,7 @@ def describe_topic(
             value = setting.render(overrides[setting.name])
             chain.insert(0, ConfigSynonym(setting.name, value, ConfigSource.DYNAMIC_TOPIC))
         else:
-            value = _topic_default(broker, setting)
+            value = _default_of(broker, setting)
         return _entry(setting, value, chain)
 
     return _describe(TOPIC_SETTINGS, names, entry)
@@ -87,15 +87,22 @@ def describe_cluster(cluster_dynamic: Mapping[str, str], names: Collection[str] 
     return _describe(known, names, entry)
 
 
-def describe_group(overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+def describe_group(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """All settings of a group, or those of `names` that exist."""
+
     overrides = readable(GROUP_SETTINGS, overrides)
 
     def entry(setting: Setting) -> ConfigEntry:
-        chain = [ConfigSynonym(setting.name, setting.default_text, ConfigSource.DEFAULT)]
-        value = setting.default_text
+        chain = _broker_chain(broker, [name for name, _ in setting.broker_names])
         if setting.name in overrides:
             value = setting.render(overrides[setting.name])
             chain.insert(0, ConfigSynonym(setting.name, value, ConfigSource.GROUP))
+        else:
+            value = _default_of(broker, setting)
+        if not setting.broker_names:
+            chain.append(ConfigSynonym(setting.name, setting.default_text, ConfigSource.DEFAULT))
         return _entry(setting, value, chain)
 
     return _describe(GROUP_SETTINGS, names, entry)
@@ -139,7 +146,7 @@ def _broker_chain(broker: BrokerConfig, names: list[str]) -> list[ConfigSynonym]
     return chain
 
 
-def _topic_default(broker: BrokerConfig, setting: Setting) -> str | None:
+def _default_of(broker: BrokerConfig, setting: Setting) -> str | None:
     for name, unit in setting.broker_names:
         text = broker.value_text(name)
         if text is not None:

@@ -14,10 +14,10 @@ Invariants:
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from penstock.coordination import Decision, Now, Reply, Waiter
 from penstock.errors import ErrorCode
+from penstock.groups import classic_refusals as refusals
 from penstock.groups.group_records import CoordinatorRecord, GroupMetadata, GroupRecord
 from penstock.groups.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, TRANSITIONS, Event
 from penstock.groups.join_window import JoinWindow
@@ -32,26 +32,19 @@ from penstock.groups.member import (
     SyncRequest,
     protocols_of,
 )
+from penstock.groups.rebalance_cause import Cause, CauseKind, RebalanceCause
 from penstock.groups.roster import Roster
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-PENDING_MEMBERS_MAX = 10_000
 CONSUMER_PROTOCOL_TYPE = "consumer"
-REASON_CHARACTERS_MAX = 1_000
 
 Step = Decision[CoordinatorRecord]
-
-
-class RebalanceCause(NamedTuple):
-    reason: str
-    wall_ms: int
 
 
 class ClassicGroup:
     __slots__ = (
         "_assignment_in_flight",
         "_join_window",
-        "_pending",
         "_pending_sync",
         "_sync_deadline_ms",
         "generation",
@@ -59,6 +52,7 @@ class ClassicGroup:
         "is_saved",
         "last_rebalance",
         "members",
+        "pending",
         "protocol",
         "protocol_type",
         "rebalances",
@@ -80,7 +74,7 @@ class ClassicGroup:
         self.rebalances = 0
         self.last_rebalance: RebalanceCause | None = None
         # Ids given out and not yet used to join: until when the group waits for each.
-        self._pending: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
         self._pending_sync: set[str] = set()
         self._sync_deadline_ms: int | None = None
         self._join_window = JoinWindow(initial_delay_ms)
@@ -107,14 +101,33 @@ class ClassicGroup:
         for member in self.members:
             member.renew_session(now)
         if len(self.members) > self.size_max:
-            self._prepare_rebalance(step, "more members than group.max.size", now)
+            self._prepare_rebalance(step, Cause(CauseKind.OTHER, "more members than group.max.size"), now)
         return step
+
+    def rebalance(self, step: Step, cause: Cause, now: Now) -> None:
+        """From outside: the group was made of one of the other protocol."""
+        self._prepare_rebalance(step, cause, now)
+
+    def release_all(self) -> list[Reply]:
+        """The group goes on in the other protocol: who waits here shall join anew."""
+        step = Step()
+        for member in self.members:
+            if member.joining is not None:
+                step.replies.append((member.joining, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)))
+            if member.syncing is not None:
+                step.replies.append((member.syncing, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)))
+            member.joining = member.syncing = None
+        return step.replies
+
+    @property
+    def last_rebalance_cause(self) -> str:
+        return "" if self.last_rebalance is None else self.last_rebalance.reason
 
     # Joining
 
     def join(self, request: JoinRequest, waiter: Waiter, now: Now) -> Step:
         step = Step()
-        code = self._join_refusal(request)
+        code = refusals.of_join(self, request)
         if code is ErrorCode.GROUP_MAX_SIZE_REACHED and request.member_id in self.members:
             self._remove(step, request.member_id)
             self._complete_join_if_ready(step, now)
@@ -130,48 +143,15 @@ class ClassicGroup:
             else:
                 self._replace_static(step, request, old_id, waiter, now)
         elif request.must_know_its_id:
-            self._pending[request.new_member_id] = now.steady_ms + request.session_timeout_ms
+            self.pending[request.new_member_id] = now.steady_ms + request.session_timeout_ms
             step.replies.append((waiter, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)))
         else:
             self._add(step, request, request.new_member_id, waiter, now)
         return step
 
-    def _join_refusal(self, request: JoinRequest) -> ErrorCode:
-        if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not self._has_room_for(request):
-            return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if not self._can_work_with(request):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.member_id == UNKNOWN_MEMBER:
-            return ErrorCode.NONE
-        if request.member_id in self._pending:
-            # Ids are reserved for dynamic members only, so this one belongs to somebody else.
-            return ErrorCode.NONE if request.instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
-        return self.members.check(request.member_id, request.instance_id)
-
-    def _has_room_for(self, request: JoinRequest) -> bool:
-        member = self.members.get(request.member_id)
-        if member is None and len(self._pending) >= PENDING_MEMBERS_MAX and request.member_id not in self._pending:
-            return False
-        if len(self.members) < self.size_max:
-            return True
-        if self.state is PREPARING:
-            # Those who wait already, not all members: if the limit was lowered, the last to rejoin are turned away.
-            waiting = sum(member.joining is not None for member in self.members)
-            return (member is not None and member.joining is not None) or waiting < self.size_max
-        return member is not None
-
-    def _can_work_with(self, request: JoinRequest) -> bool:
-        if not request.protocol_type or not request.protocols:
-            return False
-        if not self.members:
-            return True
-        return request.protocol_type == self.protocol_type and self.members.shares_a_protocol_with(request)
-
     def _join_known(self, step: Step, request: JoinRequest, waiter: Waiter, now: Now) -> None:
         member_id = request.member_id
-        if self._pending.pop(member_id, None) is not None:
+        if self.pending.pop(member_id, None) is not None:
             self._add(step, request, member_id, waiter, now)
             return
         member = self.members[member_id]
@@ -186,7 +166,8 @@ class ClassicGroup:
         else:
             self._update(step, member, request, waiter)
             what = "leader" if unchanged else "changed member"
-            self._prepare_rebalance(step, f"{what} {member_id} joined again{_because(request.reason)}", now)
+            reason = f"{what} {member_id} joined again{_because(request.reason)}"
+            self._prepare_rebalance(step, Cause(CauseKind.REJOINED, reason), now)
 
     def _add(self, step: Step, request: JoinRequest, member_id: str, waiter: Waiter, now: Now) -> None:
         if not self.members:
@@ -200,7 +181,8 @@ class ClassicGroup:
             self._join_window.somebody_joined()
             self._complete_join_if_ready(step, now)
         else:
-            self._prepare_rebalance(step, f"member {member_id} joined{_because(request.reason)}", now)
+            reason = f"member {member_id} joined{_because(request.reason)}"
+            self._prepare_rebalance(step, Cause(CauseKind.JOINED, reason), now)
 
     def _update(self, step: Step, member: Member, request: JoinRequest, waiter: Waiter) -> None:
         if member.joining is not None:
@@ -242,7 +224,7 @@ class ClassicGroup:
             self._complete_join_if_ready(step, now)
         else:
             reason = f"instance {request.instance_id} came back as {new.member_id}{_because(request.reason)}"
-            self._prepare_rebalance(step, reason, now)
+            self._prepare_rebalance(step, Cause(CauseKind.REJOINED, reason), now)
 
     def _swap(self, old: Member, new: Member) -> None:
         self.members.replace(old, new)
@@ -259,7 +241,7 @@ class ClassicGroup:
 
     # Rebalancing
 
-    def _prepare_rebalance(self, step: Step, reason: str, now: Now) -> None:
+    def _prepare_rebalance(self, step: Step, cause: Cause, now: Now) -> None:
         if self.state is COMPLETING:
             self._give_up_assignment(step, ErrorCode.REBALANCE_IN_PROGRESS, now)
         self._pending_sync.clear()
@@ -268,7 +250,7 @@ class ClassicGroup:
         was_empty = self.state is EMPTY
         self._move(Event.REBALANCE, now)
         self.rebalances += 1
-        self.last_rebalance = RebalanceCause(reason[:REASON_CHARACTERS_MAX], now.wall_ms)
+        self.last_rebalance = cause.began(now.wall_ms)
         if was_empty:
             self._join_window.open_initial(self.members.rebalance_timeout_ms(), now)
         else:
@@ -276,7 +258,7 @@ class ClassicGroup:
             self._complete_join_if_ready(step, now)
 
     def _complete_join_if_ready(self, step: Step, now: Now) -> None:
-        if self.state is not PREPARING or self._join_window.is_initial or self._pending:
+        if self.state is not PREPARING or self._join_window.is_initial or self.pending:
             return
         if all(member.joining is not None for member in self.members):
             self._complete_join(step, now)
@@ -311,7 +293,7 @@ class ClassicGroup:
 
     def sync(self, request: SyncRequest, waiter: Waiter, now: Now) -> Step:
         step = Step()
-        code = self._sync_refusal(request)
+        code = refusals.of_sync(self, request)
         if code is not ErrorCode.NONE:
             step.replies.append((waiter, SyncReply(code)))
             return step
@@ -332,17 +314,6 @@ class ClassicGroup:
             step.records.append(GroupRecord(self.group_id, self._snapshot(request.assignments, now.wall_ms)))
             step.undo = lambda code: self._assignment_refused(request.generation, code, now)
         return step
-
-    def _sync_refusal(self, request: SyncRequest) -> ErrorCode:
-        if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if (code := self.members.check(request.member_id, request.instance_id)) is not ErrorCode.NONE:
-            return code
-        if request.generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def committed(self, saved: GroupMetadata, now: Now) -> list[Reply]:
         """A record of this group is committed. Only an awaited assignment changes anything: the rest is known."""
@@ -366,7 +337,7 @@ class ClassicGroup:
             return []
         step = Step()
         self._give_up_assignment(step, code, now)
-        self._prepare_rebalance(step, f"the assignment could not be stored: {code.name}", now)
+        self._prepare_rebalance(step, Cause(CauseKind.OTHER, f"the assignment could not be stored: {code.name}"), now)
         assert not step.records, "nobody has joined, so the rebalance cannot be over"
         return step.replies
 
@@ -380,34 +351,20 @@ class ClassicGroup:
     # Staying and leaving
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
-        if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if (code := self.members.check(member_id, instance_id)) is not ErrorCode.NONE:
-            return code
-        if generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        self.members[member_id].renew_session(now)
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
+        code = refusals.of_heartbeat(self, member_id, instance_id, generation)
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self.members[member_id].renew_session(now)
+        return code
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now: Now, *, is_transactional: bool = False
+    ) -> ErrorCode:
         """May this member, or a client that is none, commit offsets for the group now?"""
-        if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if generation < 0 and self.state is EMPTY:
-            return ErrorCode.NONE
-        if generation < 0 and member_id == UNKNOWN_MEMBER and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if (code := self.members.check(member_id, instance_id)) is not ErrorCode.NONE:
-            return code
-        member = self.members[member_id]
-        # A member that still waits for its first generation cannot have read anything in this one.
-        if generation != self.generation or member.is_new:
-            return ErrorCode.ILLEGAL_GENERATION
-        if self.state is COMPLETING:
-            # It has joined but has no assignment yet, so whatever it commits it no longer owns.
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        member.renew_session(now)
-        return ErrorCode.NONE
+        code = refusals.of_commit(self, member_id, instance_id, generation, is_transactional=is_transactional)
+        # What a producer sends in a transaction is no sign of life of the consumer.
+        if code is ErrorCode.NONE and not is_transactional and (member := self.members.get(member_id)) is not None:
+            member.renew_session(now)
+        return code
 
     def leave(self, leavers: Sequence[Leaver], now: Now) -> tuple[Step, list[ErrorCode]]:
         step = Step()
@@ -420,7 +377,7 @@ class ClassicGroup:
             if member_id == UNKNOWN_MEMBER and leaver.instance_id is not None:
                 # An administrator removes an instance without knowing its id of the day.
                 member_id = self.members.static_id(leaver.instance_id) or UNKNOWN_MEMBER
-            if self._pending.pop(member_id, None) is not None:
+            if self.pending.pop(member_id, None) is not None:
                 codes.append(ErrorCode.NONE)
                 continue
             code = self.members.check(member_id, leaver.instance_id)
@@ -428,7 +385,7 @@ class ClassicGroup:
             if code is ErrorCode.NONE:
                 self._remove(step, member_id)
                 reasons.append(f"member {member_id} left{_because(leaver.reason)}")
-        self._after_removal(step, "; ".join(reasons), now)
+        self._after_removal(step, Cause(CauseKind.LEFT, "; ".join(reasons)), now)
         return step, codes
 
     def _remove(self, step: Step, member_id: str) -> None:
@@ -438,9 +395,10 @@ class ClassicGroup:
         if member.syncing is not None:
             step.replies.append((member.syncing, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID)))
 
-    def _after_removal(self, step: Step, reason: str, now: Now) -> None:
-        if reason and self.state in (STABLE, COMPLETING):
-            self._prepare_rebalance(step, reason, now)
+    def _after_removal(self, step: Step, cause: Cause, now: Now) -> None:
+        """Without a reason nobody was removed."""
+        if cause.reason and self.state in (STABLE, COMPLETING):
+            self._prepare_rebalance(step, cause, now)
         else:
             self._complete_join_if_ready(step, now)
 
@@ -448,7 +406,7 @@ class ClassicGroup:
 
     def next_deadline_ms(self) -> int | None:
         deadlines = [member.session_deadline_ms for member in self.members if not member.is_parked]
-        deadlines += self._pending.values()
+        deadlines += self.pending.values()
         deadlines += [at for at in (self._join_window.deadline_ms, self._sync_deadline_ms) if at is not None]
         return min(deadlines, default=None)
 
@@ -456,26 +414,27 @@ class ClassicGroup:
         """Do what is due at `now`."""
         step = Step()
         steady_ms = now.steady_ms
-        self._pending = {member_id: until for member_id, until in self._pending.items() if until > steady_ms}
+        self.pending = {member_id: until for member_id, until in self.pending.items() if until > steady_ms}
         late = [m for m in self.members if m.session_deadline_ms <= steady_ms and not m.is_parked]
         for member in late:
             self._remove(step, member.member_id)
         names = ", ".join(member.member_id for member in late)
-        self._after_removal(step, f"no heartbeat in time from {names}" if late else "", now)
+        reason = f"no heartbeat in time from {names}" if late else ""
+        self._after_removal(step, Cause(CauseKind.TIMED_OUT, reason), now)
         if self._join_window.is_over(now):
             self._complete_join(step, now)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= steady_ms:
             names = ", ".join(sorted(self._pending_sync))
             for member_id in list(self._pending_sync):
                 self._remove(step, member_id)
-            self._prepare_rebalance(step, f"no SyncGroup in time from {names}", now)
+            self._prepare_rebalance(step, Cause(CauseKind.TIMED_OUT, f"no SyncGroup in time from {names}"), now)
         return step
 
     # The end
 
     def delete(self) -> None:
         """From here on nobody can join; the group is gone once its tombstone is committed."""
-        self._pending.clear()
+        self.pending.clear()
         self.state = TRANSITIONS[self.state, Event.DELETED]
 
     def deletion_refused(self) -> None:
@@ -485,7 +444,7 @@ class ClassicGroup:
 
     @property
     def has_pending_members(self) -> bool:
-        return bool(self._pending)
+        return bool(self.pending)
 
     @property
     def is_simple(self) -> bool:

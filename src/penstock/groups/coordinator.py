@@ -10,14 +10,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
-from functools import lru_cache
-from struct import iter_unpack
 from typing import Any
 from uuid import UUID
 
 from penstock.clock import Clock, Rng
-from penstock.config.broker_settings import BrokerSettings
-from penstock.coordination import Decision, Ledger, Now, Shard, ShardState, call_at, read_clock
+from penstock.cluster.image import ClusterImage
+from penstock.config import BrokerConfig
+from penstock.coordination import Decision, Ledger, Now, Shard, ShardState, call_at, partition_of, read_clock
 from penstock.errors import (
     CoordinatorLoadInProgress,
     ErrorCode,
@@ -25,11 +24,16 @@ from penstock.errors import (
     NotCoordinator,
     PenstockError,
 )
-from penstock.groups.classic_group import ClassicGroup, Step
+from penstock.groups.classic_group import Step
+from penstock.groups.consumer_group import ConsumerGroup
+from penstock.groups.consumer_groups import Group
+from penstock.groups.consumer_member import HeartbeatReply, HeartbeatRequest
 from penstock.groups.group_records import CommittedOffset, CoordinatorRecord
 from penstock.groups.group_shard import GroupShard
 from penstock.groups.member import JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
 from penstock.groups.offsets import OffsetToCommit, PartitionKey
+from penstock.groups.rebalance_cause import CauseKind
+from penstock.records.markers import Marker
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +52,18 @@ class _Led:
 
 
 class GroupCoordinator:
-    def __init__(self, config: BrokerSettings, clock: Clock, rng: Rng) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, rng: Rng, image: ClusterImage | None = None) -> None:
         # What the topic has, once it exists; until then what it will be made with.
         self.partition_count = config.offsets_topic_num_partitions
         self._config = config
+        self._image = image  # the topics there are, which consumer groups are assigned; None: none
         self._clock = clock
         self._rng = rng
         self._led: dict[int, _Led] = {}
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
         # For /metrics: all rebalances and commits since the start, also of groups that are gone.
-        self.rebalances = 0
+        self.rebalances = dict.fromkeys(CauseKind, 0)
         self.offset_commits = 0
         self._rebalances_seen: dict[str, int] = {}
 
@@ -68,7 +73,7 @@ class GroupCoordinator:
         """Load the partition and serve its groups. Requests for them are told to wait meanwhile."""
         partition = ledger.topic_partition.partition
         self.resign(partition)
-        groups = GroupShard(self._config, lambda group: self._settle(led, group))
+        groups = GroupShard(self._config, lambda group: self._settle(led, group), self._image)
         shard = Shard(
             ledger, groups, self._clock, lambda error: self._lost(partition, led, error),
             self._config.offsets_commit_timeout_ms,
@@ -103,7 +108,7 @@ class GroupCoordinator:
             self._sweep_timer.cancel()
 
     def partition_of(self, group_id: str) -> int:
-        return _partition_of(group_id, self.partition_count)
+        return partition_of(group_id, self.partition_count)
 
     # Membership
 
@@ -123,10 +128,16 @@ class GroupCoordinator:
         return await waiter
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        group = self._leader_of(group_id).groups.groups.get(group_id)
-        if group is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return group.heartbeat(member_id, instance_id, generation, read_clock(self._clock))
+        led = self._leader_of(group_id)
+        return led.groups.heartbeat(group_id, member_id, instance_id, generation, read_clock(self._clock))
+
+    async def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """Of a member of the consumer protocol, also when it joins and leaves. Raises what is wrong with it."""
+        led = self._leader_of(group_id)
+        waiter = self._waiter()
+        now = read_clock(self._clock)
+        self._carry_out(led, group_id, led.groups.consumer.heartbeat(group_id, request, waiter, now))
+        return await waiter
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[ErrorCode]:
         """A code for each leaver."""
@@ -156,6 +167,40 @@ class GroupCoordinator:
         led.shard.perform(led.groups.commit(group_id, committer, offsets, retention_ms, waiter, now))
         return waiter
 
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        committer: tuple[str, str | None, int],
+        offsets: Sequence[OffsetToCommit],
+    ) -> Awaitable[list[ErrorCode]]:
+        """As commit_offsets, but nothing of it is seen before the producer's transaction is committed.
+
+        The awaitable raises InvalidProducerEpoch for a zombie.
+        """
+        led = self._leader_of(group_id)
+        self.offset_commits += len(offsets)
+        waiter = self._waiter()
+        now = read_clock(self._clock)
+        step = led.groups.commit(group_id, committer, offsets, -1, waiter, now, is_transactional=True)
+        led.shard.perform_in_transaction(step, producer_id, producer_epoch)
+        return waiter
+
+    def write_marker(
+        self, partition: int, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool = False
+    ) -> Awaitable[None]:
+        """End a transaction in a partition of `__consumer_offsets`; done when its offsets count, or are dropped.
+
+        Raises NotCoordinator and CoordinatorLoadInProgress here; the awaitable raises what else came in between.
+        """
+        shard = self._leader_at(partition, f"partition {partition}").shard
+        return shard.append_marker(marker, producer_id, producer_epoch, is_version_2=is_version_2)
+
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may yet change the offset committed for the partition."""
+        return self._leader_of(group_id, may_be_empty=True).groups.is_unstable(group_id, topic, partition)
+
     def committed_offset(self, group_id: str, topic: str, topic_id: UUID, partition: int) -> CommittedOffset | None:
         return self._leader_of(group_id, may_be_empty=True).groups.offset(group_id, topic, topic_id, partition)
 
@@ -169,6 +214,22 @@ class GroupCoordinator:
         led.shard.perform(led.groups.delete_offsets(group_id, keys, waiter))
         return await waiter
 
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """May whoever says this of itself be told the group's offsets? Only consumer groups look at it."""
+        group = self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
+        return group.check_fetch(member_id, member_epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
+
+    def is_consumer_member(self, group_id: str, member_id: str) -> bool:
+        """Whether it is in the group and speaks the consumer protocol."""
+        group = self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
+        member = group.facts.members.get(member_id) if isinstance(group, ConsumerGroup) else None
+        return member is not None and not member.is_classic
+
+    def topics_changed(self) -> None:
+        """Topics came, went or grew: consumer groups look with their next heartbeat whether it concerns them."""
+        for led in self._led.values():
+            led.groups.consumer.topics_changed()
+
     def topic_deleted(self, topic: str, topic_id: UUID) -> None:
         """Forget the offsets committed for this topic, not those for another that has its name by now."""
         for led in self._led.values():
@@ -178,10 +239,10 @@ class GroupCoordinator:
 
     # Groups as a whole
 
-    def find(self, group_id: str) -> ClassicGroup | None:
+    def find(self, group_id: str) -> Group | None:
         return self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
 
-    def list_groups(self) -> list[ClassicGroup]:
+    def list_groups(self) -> list[Group]:
         """All groups served here. Raises CoordinatorLoadInProgress while some are not known yet."""
         if any(led.shard.state is ShardState.LOADING for led in self._led.values()):
             raise CoordinatorLoadInProgress("some groups are still being loaded")
@@ -195,7 +256,7 @@ class GroupCoordinator:
 
     # For metrics and doctor
 
-    def groups(self) -> Iterator[ClassicGroup]:
+    def groups(self) -> Iterator[Group]:
         for led in self._led.values():
             if led.shard.state is ShardState.ACTIVE:
                 yield from led.groups.groups.values()
@@ -216,11 +277,14 @@ class GroupCoordinator:
     def _leader_of(self, group_id: str, may_be_empty: bool = False) -> _Led:
         if not group_id and not may_be_empty:
             raise InvalidGroupId("a group needs a name")
-        led = self._led.get(_partition_of(group_id, self.partition_count))
+        return self._leader_at(partition_of(group_id, self.partition_count), f"group {group_id!r}")
+
+    def _leader_at(self, partition: int, what: str) -> _Led:
+        led = self._led.get(partition)
         if led is None or led.shard.state is ShardState.CLOSED:
-            raise NotCoordinator(f"group {group_id!r} is not kept here")
+            raise NotCoordinator(f"{what} is not kept here")
         if led.shard.state is ShardState.LOADING:
-            raise CoordinatorLoadInProgress(f"group {group_id!r} is still being loaded")
+            raise CoordinatorLoadInProgress(f"{what} is still being loaded")
         return led
 
     def _waiter(self) -> asyncio.Future[Any]:
@@ -234,7 +298,7 @@ class GroupCoordinator:
 
             def undo_and_settle(code: ErrorCode) -> Sequence[Any]:
                 replies = undo(code)
-                self._settle(led, group)
+                self._settle(led, led.groups.groups.get(group_id, group))
                 return replies
 
             step = Decision(step.records, step.replies, undo_and_settle)
@@ -242,11 +306,12 @@ class GroupCoordinator:
         if group is not None:
             self._settle(led, group)
 
-    def _settle(self, led: _Led, group: ClassicGroup) -> None:
+    def _settle(self, led: _Led, group: Group) -> None:
         """Set the group's timer to its next deadline, or forget the group if there is nothing left of it."""
         group_id = group.group_id
         seen = self._rebalances_seen.pop(group_id, 0)
-        self.rebalances += max(0, group.rebalances - seen)
+        if group.last_rebalance is not None:
+            self.rebalances[group.last_rebalance.kind] += max(0, group.rebalances - seen)
         deadline_ms = None
         if led.groups.groups.get(group_id) is group and not led.groups.forget_if_vacant(group):
             deadline_ms = group.next_deadline_ms()
@@ -259,13 +324,13 @@ class GroupCoordinator:
             armed[1].cancel()
             del self._timers[group_id]
         if deadline_ms is not None:
-            timer = call_at(self._clock, deadline_ms / 1000, lambda: self._on_timer(led, group))
+            timer = call_at(self._clock, deadline_ms / 1000, lambda: self._on_timer(led, group_id))
             self._timers[group_id] = (deadline_ms, timer)
 
-    def _on_timer(self, led: _Led, group: ClassicGroup) -> None:
-        self._timers.pop(group.group_id, None)
+    def _on_timer(self, led: _Led, group_id: str) -> None:
+        self._timers.pop(group_id, None)
         if led.shard.state is ShardState.ACTIVE:
-            self._carry_out(led, group.group_id, group.tick(read_clock(self._clock)))
+            self._carry_out(led, group_id, led.groups.tick(group_id, read_clock(self._clock)))
 
     def _lost(self, partition: int, led: _Led, error: PenstockError) -> None:
         if self._led.get(partition) is led:
@@ -299,14 +364,3 @@ class GroupCoordinator:
                 self._carry_out(led, group_id, led.groups.expire(group_id, now))
         if len(rest) > SWEEP_GROUPS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._sweep_some, rest[SWEEP_GROUPS_PER_TURN:])
-
-
-@lru_cache(maxsize=16_384)
-def _partition_of(group_id: str, partition_count: int) -> int:
-    """As Kafka does it, so that a group is found where a Kafka tool looks for it: Java's hash of the name."""
-    hashed = 0
-    for (unit,) in iter_unpack(">H", group_id.encode("utf-16-be", "surrogatepass")):
-        hashed = (31 * hashed + unit) & 0xFFFF_FFFF
-    signed = hashed - 2**32 if hashed >= 2**31 else hashed
-    # The one number whose absolute value does not fit an int; Java's Math.abs would leave it negative.
-    return 0 if signed == -(2**31) else abs(signed) % partition_count

@@ -2,7 +2,7 @@
 
 Called by groups.group_shard, groups.classic_group and groups.offsets; the formats are in no wire schema, hence by hand.
 
-    key    i16 version | 0, 1: group, topic, i32 partition | 2: group
+    key    i16 version | 0, 1: group, topic, i32 partition | 2: group | 3 and up: see groups.consumer_group_records
     value  i16 version | offset: up to version 4 | group: up to version 4 | none: the key is deleted
 
 Version 4 of either value is the first with compact strings and tagged fields; tag 0 of an offset is its topic's id.
@@ -16,6 +16,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.errors import MalformedFrame
+from penstock.groups.consumer_group_records import (
+    CONSUMER_KEYS,
+    ConsumerGroupRecord,
+    decode_consumer_record,
+    encode_consumer_record,
+)
 from penstock.model import NO_TOPIC_ID
 from penstock.wire.primitives import (
     I16,
@@ -94,13 +100,15 @@ class GroupRecord(NamedTuple):
     metadata: GroupMetadata | None
 
 
-CoordinatorRecord = OffsetRecord | GroupRecord
+CoordinatorRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord):
         key = _offset_key(record.group_id, record.topic, record.partition)
         return key, None if record.committed is None else _encode_offset(record.committed)
+    if not isinstance(record, GroupRecord):
+        return encode_consumer_record(record)
     out = bytearray(I16.pack(GROUP_KEY_VERSION))
     write_nullable_string(out, record.group_id, flexible=False)
     return bytes(out), None if record.metadata is None else _encode_group(record.metadata)
@@ -111,6 +119,8 @@ def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     try:
         view = memoryview(key)
         (version,) = I16.unpack_from(view)
+        if version in CONSUMER_KEYS:
+            return decode_consumer_record(version, view, value)
         if version not in (0, OFFSET_KEY_VERSION, GROUP_KEY_VERSION):
             log.warning("a record with a key of unknown version %d was skipped", version)
             return None

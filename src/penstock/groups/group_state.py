@@ -1,6 +1,7 @@
-"""The states of a classic group and what leads from one to the next.
+"""The states of groups, and what leads a classic group from one to the next.
 
-Called by groups.classic_group; the names are those that DescribeGroups and ListGroups show.
+Called by groups.classic_group, and by groups.consumer_group, whose state follows from its epochs and is never set.
+The names are those that DescribeGroups, ConsumerGroupDescribe and ListGroups show.
 """
 
 from enum import Enum, auto
@@ -12,6 +13,9 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    # Of consumer groups only.
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
 
 
 class Event(Enum):
@@ -25,6 +29,7 @@ class Event(Enum):
 
 EMPTY, PREPARING, COMPLETING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE
 STABLE, DEAD = GroupState.STABLE, GroupState.DEAD
+ASSIGNING, RECONCILING = GroupState.ASSIGNING, GroupState.RECONCILING
 
 TRANSITIONS = {
     (EMPTY, Event.REBALANCE): PREPARING,

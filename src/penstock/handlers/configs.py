@@ -87,7 +87,7 @@ def _describe(context: HandlerContext, body: Any, resource: Any, seen: dict[Any,
         case ResourceType.GROUP:
             if not name:
                 raise InvalidRequest("a group's settings need the name of the group")
-            return _rows(body, describe_group(context.image.group_configs.get(name, {}), names))
+            return _rows(body, describe_group(context.config, context.image.group_configs.get(name, {}), names))
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise InvalidRequest("a client metrics subscription needs a name")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.cluster.image import ClusterImage
     from penstock.handlers.fetch_sessions import FetchSessions
     from penstock.handlers.producer_ids import ProducerIds
+    from penstock.transactions.coordinator import TransactionCoordinator
+    from penstock.transactions.markers import WriteMarkers
 
 Buffer = bytes | bytearray | memoryview
 
@@ -61,8 +63,10 @@ class ConnectionState:
     software_version: str = ""
     # Set by a handler whose client is over a quota; the connection reads nothing for so long.
     throttle_ms: int = 0
-    # A fetch waits for data: what was sent after it is not taken before it is answered.
-    is_fetching: bool = False
+    # A fetch waits for data, or a produce for its transaction: what was sent after it is not taken meanwhile.
+    holds_back_the_next: bool = False
+    # Told by a handler that no longer holds back the next, though its answer has yet to come.
+    take_more: Callable[[], None] = lambda: None
     # (topic id, partition) -> offset of the last fetch, from which the records delivered since are counted.
     fetch_positions: dict[tuple[Any, int], int] = field(default_factory=dict[tuple[Any, int], int])
     outbox: Outbox = field(default_factory=Outbox)  # shared by all connections of a broker
@@ -139,6 +143,8 @@ class HandlerContext:
     metrics: BrokerMetrics
     quotas: Quotas
     groups: GroupCoordinator
+    transactions: "TransactionCoordinator"
+    write_markers: "WriteMarkers"
     fetch_sessions: "FetchSessions"
     producer_ids: "ProducerIds"
     # Makes an internal topic if it is not there yet.

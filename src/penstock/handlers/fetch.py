@@ -5,19 +5,24 @@ What is in the page cache is read on the loop without waiting; only what is not 
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
 from penstock.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, PenstockError
-from penstock.handlers.context import Answer, Buffer, HandlerContext, RawRequest, Reply, throttle_by_time
+from penstock.handlers.context import Answer, HandlerContext, RawRequest, Reply, throttle_by_time
 from penstock.handlers.delivery import count_bytes, count_records
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
 from penstock.model import Offset
+from penstock.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import HostedTopic
 from penstock.replication.waiting import FetchWait
 from penstock.wire.fetch import (
+    AbortedTransaction,
+    FetchPartition,
     FetchPartitionResult,
     FetchRequest,
     FetchTopicResult,
@@ -29,6 +34,7 @@ TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
 STUCK_BYTES_MAX = 64 << 20
 _NOTHING = memoryview(b"")
+_STEP = Struct(">qi11xi")  # base offset, batch length, last offset delta
 
 
 @dataclass(slots=True)
@@ -47,8 +53,18 @@ class _Missed(NamedTuple):
     slot: int
     wanted: Wanted
     partition: Partition
+    bounds: "_Bounds"
     size_max: int
     at_least_one: bool
+
+
+class _Bounds(NamedTuple):
+    """How far a partition may be read, asked once: a read that compared with a later answer would see too much."""
+
+    high_watermark: Offset
+    last_stable_offset: Offset
+    end: Offset  # one of the two
+    is_committed: bool
 
 
 def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
@@ -61,9 +77,14 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
     found = _read(context, request, fetch, plan)
     request.throttle_ms = throttle_by_time(context, request.connection, request.client_id, request.started)
     if found.missed or _should_wait(fetch, plan, found):
-        request.connection.is_fetching = True
+        request.connection.holds_back_the_next = True
         request.view = _NOTHING  # the receive buffer must not live as long as the wait
-        return asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found))
+        # Made before anything else can be appended, which it would else not hear of.
+        wait = None if found.missed else _begin_wait(fetch, found)
+        answer = asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found, wait))
+        if wait is not None:
+            answer.add_done_callback(lambda _: wait.end())
+        return answer
     return _encode(context, request, plan, found)
 
 
@@ -75,33 +96,38 @@ def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
 
 
 async def _wait_and_read(
-    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, found: _Found
+    context: HandlerContext,
+    request: RawRequest,
+    fetch: FetchRequest,
+    plan: FetchPlan,
+    found: _Found,
+    wait: FetchWait | None,
 ) -> Reply:
     try:
-        if not found.missed:
+        if wait is not None:
             found.results.clear()  # read anew after the wait; too little to send is still too much to keep
-            await _wait(fetch, found)
+            timer = asyncio.get_running_loop().call_later(fetch.max_wait_ms / 1000, wait.end)
+            try:
+                await wait.done
+            finally:
+                timer.cancel()
             found = _read(context, request, fetch, plan)
         for missed in found.missed:
-            found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, fetch, missed))
+            found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, missed))
         return _encode(context, request, plan, found)
     finally:
-        request.connection.is_fetching = False
+        request.connection.holds_back_the_next = False
 
 
-async def _wait(fetch: FetchRequest, found: _Found) -> None:
-    wait = FetchWait(fetch.min_bytes - found.size, found.partitions)
-    timer = asyncio.get_running_loop().call_later(fetch.max_wait_ms / 1000, wait.end)
-    try:
-        await wait.done
-    finally:
-        timer.cancel()
-        wait.end()
+def _begin_wait(fetch: FetchRequest, found: _Found) -> FetchWait:
+    is_committed = fetch.isolation_level == READ_COMMITTED
+    return FetchWait(fetch.min_bytes - found.size, found.partitions, is_committed=is_committed)
 
 
 def _read(context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan) -> _Found:
     """One pass over all partitions, in the order of the session, within the byte limits of the request."""
     found = _Found([], 0, False, [], [])
+    is_committed = fetch.isolation_level == READ_COMMITTED
     left = min(fetch.max_bytes, context.config.fetch_max_bytes, _allowed_bytes(context, request))
     for wanted in plan.wanted:
         ask = wanted.ask
@@ -112,15 +138,17 @@ def _read(context: HandlerContext, request: RawRequest, fetch: FetchRequest, pla
             size_max = max(0, min(ask.partition_max_bytes, left))
             # One batch for the whole answer, however little is asked for; else a large batch could never be read.
             at_least_one = found.size == 0 and not found.missed
-            records = _records(partition, fetch, ask.fetch_offset, size_max, at_least_one=at_least_one)
+            committed, stable = partition.high_watermark, partition.last_stable_offset
+            bounds = _Bounds(committed, stable, stable if is_committed else committed, is_committed)
+            records = _records(partition, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
             if records is None:
-                found.missed.append(_Missed(len(found.results), wanted, partition, size_max, at_least_one))
+                found.missed.append(_Missed(len(found.results), wanted, partition, bounds, size_max, at_least_one))
                 left -= size_max
-                records = b""
+                records = _NOTHING
             size = len(records)
             left = max(0, left - size)
             found.size += size
-            result = _result(partition, fetch, ask.partition, records)
+            result = _result(partition, bounds, ask, records)
         except PenstockError as error:
             found.has_error = True
             result = _refusal(ask.partition, error)
@@ -141,51 +169,70 @@ def _find(context: HandlerContext, topic: str | UUID, index: int) -> Partition:
 
 def _records(
     partition: Partition,
-    fetch: FetchRequest,
+    bounds: _Bounds,
     offset: int,
     size_max: int,
     *,
     at_least_one: bool,
     cached_only: bool = True,
 ) -> memoryview | None:
-    end = partition.last_stable_offset if fetch.isolation_level == READ_COMMITTED else partition.high_watermark
     if size_max <= 0 and not at_least_one:
         # Nothing is left to give, but what is wrong with the question is told all the same.
         log = partition.log
         if not log.log_start <= offset <= log.next_offset:
             raise OffsetOutOfRange(offset, log.log_start, log.next_offset)
         return _NOTHING
-    return partition.log.read(Offset(offset), size_max, end, at_least_one=at_least_one, cached_only=cached_only)
+    return partition.log.read(Offset(offset), size_max, bounds.end, at_least_one=at_least_one, cached_only=cached_only)
 
 
-async def _read_from_disk(context: HandlerContext, fetch: FetchRequest, missed: _Missed) -> FetchPartitionResult:
-    _, wanted, partition, size_max, at_least_one = missed
+async def _read_from_disk(context: HandlerContext, missed: _Missed) -> FetchPartitionResult:
+    _, wanted, partition, bounds, size_max, at_least_one = missed
     ask = wanted.ask
 
     def read() -> memoryview | None:
-        return _records(partition, fetch, ask.fetch_offset, size_max, at_least_one=at_least_one, cached_only=False)
+        return _records(partition, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one, cached_only=False)
 
     try:
         records = await context.disk.run(read)
-        # The log may have moved on meanwhile; offsets told to the client are read now, after the wait.
-        return _result(partition, fetch, ask.partition, records if records is not None else b"")
+        return _result(partition, bounds, ask, records if records is not None else _NOTHING)
     except PenstockError as error:
         return _refusal(ask.partition, error)
     except OSError as error:
         return _refusal(ask.partition, CorruptMessage(f"{partition.at}: {error}"))
 
 
-def _result(partition: Partition, fetch: FetchRequest, index: int, records: Buffer) -> FetchPartitionResult:
+def _result(partition: Partition, bounds: _Bounds, ask: FetchPartition, records: memoryview) -> FetchPartitionResult:
     return FetchPartitionResult(
-        index,
+        ask.partition,
         0,
-        partition.high_watermark,
-        partition.last_stable_offset,
+        bounds.high_watermark,
+        bounds.last_stable_offset,
         partition.log.log_start,
-        () if fetch.isolation_level == READ_COMMITTED else None,
+        _aborted(partition, Offset(ask.fetch_offset), records) if bounds.is_committed else None,
         -1,
         records,
     )
+
+
+def _aborted(partition: Partition, start: Offset, records: memoryview) -> Sequence[AbortedTransaction]:
+    """The aborted transactions that reach into these batches, in the order in which they begin."""
+    log = partition.log
+    if not records or not log.aborted.reach(start):
+        return ()
+    aborted = log.aborted_transactions(start, _end_of_batches(records))
+    aborted.sort(key=lambda transaction: transaction.first_offset)
+    return [AbortedTransaction(transaction.producer_id, transaction.first_offset) for transaction in aborted]
+
+
+def _end_of_batches(records: memoryview) -> Offset:
+    """The offset after the last whole batch; the reader does not see one that is cut short."""
+    at, end, size = 0, 0, len(records)
+    while size - at >= HEADER_BYTES:
+        base_offset, batch_length, last_delta = _STEP.unpack_from(records, at)
+        at += batch_length + LOG_OVERHEAD_BYTES
+        if at <= size:
+            end = base_offset + last_delta + 1
+    return Offset(end)
 
 
 def _refusal(index: int, error: PenstockError) -> FetchPartitionResult:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.cluster.image import Topic
-from penstock.errors import ErrorCode, PenstockError
+from penstock.errors import ErrorCode, PenstockError, UnsupportedVersion
 from penstock.groups.group_records import CommittedOffset
 from penstock.groups.offsets import OffsetToCommit, PartitionKey, is_of_topic
 from penstock.handlers.context import HandlerContext, Request
@@ -17,7 +17,9 @@ from penstock.model import NO_TOPIC_ID
 
 Body = Mapping[str, Any]
 
+STABLE_FROM = 7
 TOPIC_IDS_FROM = 10
+MEMBER_EPOCHS_FROM = 9
 NO_OFFSET = -1
 
 
@@ -54,6 +56,8 @@ async def handle_offset_commit(context: HandlerContext, request: Request) -> Bod
     committer = (body.member_id, body.group_instance_id if version >= 7 else None, body.generation_id_or_member_epoch)
     retention_ms = milliseconds(body.retention_time) if version <= 4 else -1
     try:
+        if version < MEMBER_EPOCHS_FROM and context.groups.is_consumer_member(body.group_id, body.member_id):
+            raise UnsupportedVersion("members of the consumer protocol commit with version 9 or later")
         codes = await context.groups.commit_offsets(body.group_id, committer, offsets, retention_ms)
     except PenstockError as error:
         codes = [_commit_code(error.code)] * len(offsets)
@@ -90,21 +94,26 @@ async def handle_offset_delete(context: HandlerContext, request: Request) -> Bod
 
 
 def handle_offset_fetch(context: HandlerContext, request: Request) -> Body:
-    # Whether offsets of open transactions may be shown (require_stable) is no question while none can be opened.
     body, version = request.body, request.version
+    # Clients older than version 7 have never heard of unstable offsets and are given the last that was committed.
+    must_be_stable: bool = version >= STABLE_FROM and body.require_stable
     if version >= 8:
-        return {"groups": [_fetch(context, group, version) for group in body.groups]}
-    answer = _fetch(context, body, version)
+        return {"groups": [_fetch(context, group, version, must_be_stable) for group in body.groups]}
+    answer = _fetch(context, body, version, must_be_stable)
     return {"error_code": answer["error_code"], "topics": answer["topics"]}
 
 
-def _fetch(context: HandlerContext, asked: Any, version: int) -> Body:
+def _fetch(context: HandlerContext, asked: Any, version: int, must_be_stable: bool) -> Body:
     group_id: str = asked.group_id
     try:
+        if version >= MEMBER_EPOCHS_FROM:
+            code = context.groups.check_fetch(group_id, asked.member_id, asked.member_epoch)
+            if code is not ErrorCode.NONE:
+                return {"group_id": group_id, "error_code": code, "topics": []}
         if asked.topics is None:
-            topics = _all_offsets(context, group_id, version)
+            topics = _all_offsets(context, group_id, version, must_be_stable)
         else:
-            topics = [_topic_offsets(context, group_id, topic, version) for topic in asked.topics]
+            topics = [_topic_offsets(context, group_id, topic, version, must_be_stable) for topic in asked.topics]
     except PenstockError as error:
         topics: list[Body] = []
         if version < 2 and asked.topics is not None:
@@ -114,23 +123,26 @@ def _fetch(context: HandlerContext, asked: Any, version: int) -> Body:
     return {"group_id": group_id, "error_code": ErrorCode.NONE, "topics": topics}
 
 
-def _topic_offsets(context: HandlerContext, group_id: str, asked: Any, version: int) -> Body:
+def _topic_offsets(context: HandlerContext, group_id: str, asked: Any, version: int, must_be_stable: bool) -> Body:
     topic, unknown = _find(context, asked, version)
     if topic is None and version >= TOPIC_IDS_FROM:
         # Asked even so: that the group is not served here is the more useful answer.
         context.groups.find(group_id)
         return _failed(asked, unknown, version)
     name, topic_id = (asked.name, NO_TOPIC_ID) if topic is None else (topic.name, topic.id)
-    find = context.groups.committed_offset
+    groups = context.groups
     return {
         **_named(asked, version),
         "partitions": [
-            _partition_offset(index, find(group_id, name, topic_id, index)) for index in asked.partition_indexes
+            _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if must_be_stable and groups.is_unstable(group_id, name, index)
+            else _partition_offset(index, groups.committed_offset(group_id, name, topic_id, index))
+            for index in asked.partition_indexes
         ],
     }
 
 
-def _all_offsets(context: HandlerContext, group_id: str, version: int) -> list[Body]:
+def _all_offsets(context: HandlerContext, group_id: str, version: int, must_be_stable: bool) -> list[Body]:
     by_topic: dict[str, list[Body]] = {}
     known = context.image.topics
     for name, index, committed in context.groups.committed_offsets(group_id):
@@ -139,7 +151,10 @@ def _all_offsets(context: HandlerContext, group_id: str, version: int) -> list[B
         # By id only topics that exist can be named.
         if is_stale or (topic is None and version >= TOPIC_IDS_FROM):
             continue
-        by_topic.setdefault(name, []).append(_partition_offset(index, committed))
+        is_unstable = must_be_stable and context.groups.is_unstable(group_id, name, index)
+        by_topic.setdefault(name, []).append(
+            _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT) if is_unstable else _partition_offset(index, committed)
+        )
     # Not both: the versions for one group alone have never heard of ids.
     if version >= TOPIC_IDS_FROM:
         return [{"topic_id": known[name].id, "partitions": partitions} for name, partitions in by_topic.items()]

@@ -6,24 +6,26 @@ or the error it raised, into the response; the rules are in penstock.groups.
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.errors import CoordinatorNotAvailable, ErrorCode, PenstockError
 from penstock.groups.classic_group import ClassicGroup
+from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.group_state import DEAD, STABLE
 from penstock.groups.member import JoinReply, JoinRequest, Leaver, Member, SyncReply, SyncRequest
 from penstock.handlers.context import HandlerContext, Request
-from penstock.model import GROUP_OFFSETS_TOPIC
+from penstock.model import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 Body = Mapping[str, Any]
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-CLASSIC = "classic"
+KEPT_IN = {GROUP_KEY: GROUP_OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTION_STATE_TOPIC}
+CLASSIC, CONSUMER = "classic", "consumer"
 REASON_CHARACTERS_MAX = 255
 UNKNOWN_OPERATIONS = -(2**31)  # "not asked for" in a set of authorised operations
 # Everything is allowed until a listener authenticates: read, delete, describe, describe and alter configs.
-_GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -33,8 +35,9 @@ async def handle_find_coordinator(context: HandlerContext, request: Request) -> 
     is_batched = request.version >= 4
     keys: tuple[str, ...] = body.coordinator_keys if is_batched else (body.key,)
     try:
-        if key_type == GROUP_KEY and GROUP_OFFSETS_TOPIC not in context.image.topics:
-            await context.ensure_internal_topic(GROUP_OFFSETS_TOPIC)
+        kept_in = KEPT_IN.get(key_type)
+        if kept_in is not None and kept_in not in context.image.topics:
+            await context.ensure_internal_topic(kept_in)
         found = [_coordinator(context, key_type, key) for key in keys]
     except PenstockError as error:
         found = [_no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) for key in keys]
@@ -46,14 +49,14 @@ async def handle_find_coordinator(context: HandlerContext, request: Request) -> 
 
 def _coordinator(context: HandlerContext, key_type: int, key: str) -> Body:
     node = context.node
-    if key_type == TRANSACTION_KEY:
-        return {"key": key, "node_id": node.node_id, "host": node.host, "port": node.port}
-    if key_type != GROUP_KEY:
+    kept_in = KEPT_IN.get(key_type)
+    if kept_in is None:
         return _no_coordinator(key, ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}")
-    topic = context.image.topics.get(GROUP_OFFSETS_TOPIC)
-    partition = context.groups.partition_of(key)
+    topic = context.image.topics.get(kept_in)
+    coordinator = context.groups if key_type == GROUP_KEY else context.transactions
+    partition = coordinator.partition_of(key)
     if topic is None or partition >= len(topic.partitions):
-        raise CoordinatorNotAvailable(f"{GROUP_OFFSETS_TOPIC} is being created")
+        raise CoordinatorNotAvailable(f"{kept_in} is being created")
     leader = topic.partitions[partition].leader
     if leader == node.node_id:
         return {"key": key, "node_id": node.node_id, "host": node.host, "port": node.port}
@@ -165,7 +168,7 @@ async def handle_leave_group(context: HandlerContext, request: Request) -> Body:
 
 def handle_describe_groups(context: HandlerContext, request: Request) -> Body:
     wants_operations = getattr(request.body, "include_authorized_operations", False)
-    operations = _GROUP_OPERATIONS if wants_operations else UNKNOWN_OPERATIONS
+    operations = GROUP_OPERATIONS if wants_operations else UNKNOWN_OPERATIONS
     return {
         "groups": [
             {**_described(context, group_id, request.version), "authorized_operations": operations}
@@ -186,14 +189,17 @@ def _described(context: HandlerContext, group_id: str, version: int) -> dict[str
         group = context.groups.find(group_id)
     except PenstockError as error:
         return {**nothing, "error_code": error.code}
-    if group is None or group.state is DEAD:
+    if group is None or group.state is DEAD or isinstance(group, ConsumerGroup):
         dead = {**nothing, "error_code": ErrorCode.NONE, "group_state": DEAD.value}
         if version >= 6:
-            dead |= {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} not found."}
+            is_other = group is not None and group.state is not DEAD
+            what = "is not a classic group" if is_other else "not found"
+            dead |= {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": f"Group {group_id} {what}."}
         return dead
     protocol = (group.protocol or "") if group.state is STABLE else ""
     return {
         "error_code": ErrorCode.NONE,
+        "error_message": rebalance_note(group),
         "group_id": group_id,
         "group_state": group.state.value,
         "protocol_type": group.protocol_type or "",
@@ -229,12 +235,16 @@ def handle_list_groups(context: HandlerContext, request: Request) -> Body:
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type or "",
                 "group_state": group.state.value,
-                "group_type": CLASSIC,
+                "group_type": _type_of(group),
             }
             for group in groups
-            if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
+            if (not states or group.state.value.lower() in states) and (not types or _type_of(group) in types)
         ],
     }
+
+
+def _type_of(group: ClassicGroup | ConsumerGroup) -> str:
+    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
 
 
 async def handle_delete_groups(context: HandlerContext, request: Request) -> Body:
@@ -258,6 +268,15 @@ def group_code(code: ErrorCode) -> ErrorCode:
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return code
+
+
+def rebalance_note(group: ClassicGroup | ConsumerGroup) -> str | None:
+    """When the group last rebalanced and why, for a field that clients look at only if there is an error."""
+    if group.last_rebalance is None:
+        return None
+    reason, wall_ms, _ = group.last_rebalance
+    at = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return f"rebalanced at {at}: {reason}"
 
 
 def _reason(body: Any) -> str:

@@ -1,6 +1,6 @@
 """Topics the broker keeps its own state in, made when they are first needed.
 
-Called by handlers.groups, through HandlerContext.ensure_internal_topic.
+Called by handlers.groups and handlers.transactions, through HandlerContext.ensure_internal_topic.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from penstock.cluster.image import ClusterImage
 from penstock.cluster.topic_plan import NewTopic
 from penstock.config import BrokerConfig
 from penstock.errors import PenstockError, TopicAlreadyExists
-from penstock.model import GROUP_OFFSETS_TOPIC
+from penstock.model import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 
 class InternalTopics:
@@ -37,13 +37,23 @@ class InternalTopics:
             raise made
 
     def _describe(self, name: str) -> NewTopic:
-        config = self._config
-        assert name == GROUP_OFFSETS_TOPIC, name
-        # As many replicas as asked for, as far as there are brokers: a single node must have groups too.
-        replicas = min(config.offsets_topic_replication_factor, len(self._image.brokers))
-        settings: dict[str, str | None] = {
+        config, brokers = self._config, len(self._image.brokers)
+        # As many replicas as asked for, as far as there are brokers: a single node must have groups and transactions.
+        if name == GROUP_OFFSETS_TOPIC:
+            settings: dict[str, str | None] = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+            replicas = min(config.offsets_topic_replication_factor, brokers)
+            return NewTopic(name, config.offsets_topic_num_partitions, replicas, settings)
+        assert name == TRANSACTION_STATE_TOPIC, name
+        replicas = min(config.transaction_state_log_replication_factor, brokers)
+        settings = {
             "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
+            "compression.type": "uncompressed",
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+            "unclean.leader.election.enable": "false",
         }
-        return NewTopic(name, config.offsets_topic_num_partitions, replicas, settings)
+        return NewTopic(name, config.transaction_state_log_num_partitions, replicas, settings)

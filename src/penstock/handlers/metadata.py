@@ -32,6 +32,14 @@ _NO_STAND_INS: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
 _API_KEYS = [{"api_key": api.key, "min_version": api.advertised_low, "max_version": api.high} for api in APIS]
 
+# What clients ask for by feature: epochs that rise with every transaction (KIP-890), and the consumer protocol.
+FEATURES = {"group.version": 1, "transaction.version": 2}
+FEATURES_FROM_0_SINCE = 4  # older clients cannot read a feature whose lowest version is 0
+_FINALIZED = [
+    {"name": name, "min_version_level": level, "max_version_level": level} for name, level in FEATURES.items()
+]
+_SUPPORTED = [{"name": name, "min_version": 0, "max_version": level} for name, level in FEATURES.items()]
+
 
 def handle_api_versions(context: HandlerContext, request: Request) -> Body:
     name = getattr(request.body, "client_software_name", None)
@@ -40,7 +48,12 @@ def handle_api_versions(context: HandlerContext, request: Request) -> Body:
         if not (SOFTWARE_PATTERN.fullmatch(name) and SOFTWARE_PATTERN.fullmatch(version)):
             return {"error_code": ErrorCode.INVALID_REQUEST}
         request.connection.software_name, request.connection.software_version = name, version
-    return {"api_keys": _API_KEYS}
+    return {
+        "api_keys": _API_KEYS,
+        "supported_features": _SUPPORTED if request.version >= FEATURES_FROM_0_SINCE else (),
+        "finalized_features": _FINALIZED,
+        "finalized_features_epoch": 0,
+    }
 
 
 def handle_describe_cluster(context: HandlerContext, request: Request) -> Body:

@@ -2,16 +2,18 @@
 
 Called by server.dispatch for every Produce request; the walk goes on in replication.partition and log.partition_log.
 A plain def: everything is appended before it returns, so that the next request of the connection can start at once
-and batches stay in order. Only the answer may come later.
+and batches stay in order. Only the answer may come later. The one exception is a batch whose partition has to join its
+producer's transaction first: the connection takes nothing more until it is appended.
 """
 
 import asyncio
+from collections.abc import Mapping
 from uuid import UUID
 
 from penstock.errors import (
     ErrorCode,
     InvalidRecord,
-    InvalidTxnState,
+    InvalidTopicName,
     MessageTooLarge,
     NotEnoughReplicas,
     PenstockError,
@@ -20,12 +22,15 @@ from penstock.errors import (
     UnsupportedCompressionType,
 )
 from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
+from penstock.handlers.transactional_produce import JoinFirst, Refused, join, verify
 from penstock.log.intake import admit
+from penstock.model import INTERNAL_TOPICS, TopicPartition
 from penstock.records.batch import COMPRESSION_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 from penstock.records.compression import Codec
 from penstock.replication.replicas import HostedTopic
 from penstock.wire.produce import (
     ProducePartitionResult,
+    ProduceRequest,
     ProduceTopicResult,
     encode_produce_response,
     parse_produce,
@@ -34,11 +39,42 @@ from penstock.wire.produce import (
 ACKS_ALL = -1
 COMPRESSION_MAX = max(Codec).value
 LOOP_S_MAX = 1.0  # one request keeps the loop, and with it everybody else, no longer than this and one batch
+NOTHING_REFUSED: Mapping[TopicPartition, Refused] = {}
 Wait = asyncio.Future[None]
 
 
 def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
     produce = parse_produce(request.version, request.view, request.body_offset)
+    if produce.transactional_id is None:
+        return _append_all(context, request, produce, NOTHING_REFUSED)
+    verdict = verify(context, request.version, produce)
+    if not isinstance(verdict, JoinFirst):
+        return _append_all(context, request, produce, verdict)
+    # The next frame is read into the same buffer; what waits needs one of its own.
+    request.view = memoryview(bytearray(request.view))
+    request.connection.holds_back_the_next = True
+    return asyncio.ensure_future(_join_and_append(context, request, verdict))
+
+
+async def _join_and_append(context: HandlerContext, request: RawRequest, wanted: JoinFirst) -> Reply:
+    connection = request.connection
+    try:
+        code = await join(context, wanted)
+        produce = parse_produce(request.version, request.view, request.body_offset)
+        request.started = context.clock.monotonic()  # the wait was nobody's time on the loop
+        verdict = verify(context, request.version, produce, joined=code)
+        assert not isinstance(verdict, JoinFirst)
+        answer = _append_all(context, request, produce, verdict)
+    finally:
+        connection.holds_back_the_next = False
+    request.view = memoryview(b"")  # appended: the answer waits without it
+    connection.take_more()
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _append_all(
+    context: HandlerContext, request: RawRequest, produce: ProduceRequest, refused: Mapping[TopicPartition, Refused]
+) -> Answer:
     acks = produce.acks
     now_ms = context.clock.now_ms()
     results: list[ProduceTopicResult] = []
@@ -54,7 +90,11 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
                     raise _BadAcks(acks)
                 if (results or answers) and context.clock.monotonic() - request.started > LOOP_S_MAX:
                     raise _TooLong
-                result, wait = _append(context, topic, index, records, acks, now_ms)
+                if refused and isinstance(topic, HostedTopic):
+                    refusal = refused.get(TopicPartition(topic.name, index))
+                    if refusal is not None:
+                        raise refusal
+                result, wait = _append(context, topic, index, records, produce, now_ms)
                 if wait is not None:
                     waits.append((wait, answers, len(answers)))
             except PenstockError as error:
@@ -71,6 +111,13 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
     if not waits:
         return encode_produce_response(request.version, request.correlation_id, results, throttle_ms)
     return _answer_later(request, results, waits, produce.timeout_ms, throttle_ms)
+
+
+class _NoTransaction(PenstockError):
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    def __init__(self) -> None:
+        super().__init__("a batch of a transaction in a request that does not say of which")
 
 
 class _BadAcks(PenstockError):
@@ -98,9 +145,14 @@ class _TooLong(PenstockError):
 
 def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> HostedTopic | PenstockError:
     if name is not None:
-        return context.replicas.topics.get(name) or UnknownTopicOrPartition(f"there is no topic {name!r}")
-    assert topic_id is not None
-    return context.replicas.topics_by_id.get(topic_id) or UnknownTopicId(f"there is no topic with id {topic_id}")
+        topic = context.replicas.topics.get(name) or UnknownTopicOrPartition(f"there is no topic {name!r}")
+    else:
+        assert topic_id is not None
+        topic = context.replicas.topics_by_id.get(topic_id) or UnknownTopicId(f"there is no topic with id {topic_id}")
+    if isinstance(topic, HostedTopic) and topic.name in INTERNAL_TOPICS:
+        # Read back as the state of groups and transactions: only their coordinators write there.
+        return InvalidTopicName(f"{topic.name} is written by brokers alone")
+    return topic
 
 
 def _append(
@@ -108,7 +160,7 @@ def _append(
     topic: HostedTopic | PenstockError,
     index: int,
     records: memoryview | None,
-    acks: int,
+    produce: ProduceRequest,
     now_ms: int,
 ) -> tuple[ProducePartitionResult, Wait | None]:
     if isinstance(topic, PenstockError):
@@ -116,6 +168,7 @@ def _append(
     partition = context.replicas.partition_of(topic, index)
     if records is None:
         raise InvalidRecord("a partition without records")
+    acks = produce.acks
     if acks == ACKS_ALL and partition.in_sync_count < topic.config.min_insync_replicas:
         raise NotEnoughReplicas(
             f"{partition.at} has {partition.in_sync_count} replica in sync, min.insync.replicas is "
@@ -133,8 +186,10 @@ def _append(
     if attributes & COMPRESSION_MASK > COMPRESSION_MAX:
         raise UnsupportedCompressionType(f"compression {header.compression} is none of Kafka's")
     if attributes & TRANSACTIONAL_MASK:
-        # No coordinator would ever end it, and what comes after an open transaction is hidden from committed readers.
-        raise InvalidTxnState("a batch of a transaction that was not begun: transactions are not served")
+        if produce.transactional_id is None:
+            raise _NoTransaction
+        if header.producer_id < 0:
+            raise InvalidRecord("a batch of a transaction needs a producer id")
     appended = partition.append(batch, header, now_ms)
     if not appended.is_duplicate:
         traffic = topic.traffic

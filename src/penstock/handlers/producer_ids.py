@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.errors import ErrorCode, PenstockError
 from penstock.handlers.context import HandlerContext, Request
+from penstock.handlers.groups import milliseconds
 from penstock.model import NO_PRODUCER, ProducerId
 
 logger = logging.getLogger(__name__)
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 Body = Mapping[str, Any]
 
 FIRST_EPOCH = 0
+FENCED_FROM = 4  # clients tell a fenced producer from a wrong epoch
 NO_PRODUCER_EPOCH = -1
 
 
@@ -64,11 +66,10 @@ async def handle_init_producer_id(context: HandlerContext, request: Request) -> 
     if body.transactional_id == "" or (producer_id == NO_PRODUCER) != (epoch == NO_PRODUCER_EPOCH):
         return _refusal(ErrorCode.INVALID_REQUEST)
     if body.transactional_id is not None:
-        # There is no transaction coordinator yet. COORDINATOR_NOT_AVAILABLE would be true, but every client takes it
-        # for a passing state and asks again until its own time is up. Among the codes this API may answer, only a
-        # refused authorisation ends the wait at once in all of them: librdkafka retries on all others, too.
-        logger.warning("transactional id %r is refused: transactions are not served", body.transactional_id)
-        return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        timeout_ms = milliseconds(body.transaction_timeout)
+        return await _init_transactional(
+            context, request.version, body.transactional_id, timeout_ms, producer_id, epoch
+        )
     try:
         # An idempotent producer that lost its state sends its old id; as in Kafka it gets a new one all the same.
         return {"producer_id": await context.producer_ids.allocate(), "producer_epoch": FIRST_EPOCH}
@@ -76,6 +77,27 @@ async def handle_init_producer_id(context: HandlerContext, request: Request) -> 
         # Old clients do not expect REQUEST_TIMED_OUT here and die of it (KAFKA-14417); this they retry.
         logger.warning("no producer ids to give: %s", error)
         return _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+async def _init_transactional(
+    context: HandlerContext, version: int, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int
+) -> Body:
+    """The one producer of this id from now on: whoever had it before is fenced, and what it left open is aborted."""
+    try:
+        code, producer_id, epoch = await context.transactions.init_producer_id(
+            transactional_id, timeout_ms, producer_id, epoch
+        )
+    except PenstockError as error:
+        code = error.code
+    match code:
+        case ErrorCode.NONE:
+            return {"producer_id": producer_id, "producer_epoch": epoch}
+        case ErrorCode.PRODUCER_FENCED if version < FENCED_FROM:
+            return _refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
+        case ErrorCode.REQUEST_TIMED_OUT:
+            return _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # as above
+        case _:
+            return _refusal(code)
 
 
 def _refusal(code: ErrorCode) -> Body:

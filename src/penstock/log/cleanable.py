@@ -6,9 +6,9 @@ must know their largest timestamp (Segment.load_max_timestamp).
 
 from collections.abc import Mapping, Sequence
 
+from penstock.log.aborted import AbortedTransaction
 from penstock.log.compaction import CleanJob, SourceSegment
 from penstock.log.index import TIME_ENTRY_BYTES
-from penstock.log.offset_map import AbortedTransaction
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producers import ProducerTail
 from penstock.log.segment import Segment
@@ -64,6 +64,7 @@ def plan_cleaning(
         dedupe_buffer_bytes=dedupe_buffer_bytes,
         producers=dict(producers),
         aborted=tuple(aborted),
+        markers_end=log.snapshot_offset,
     )
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from penstock.disk import Disk, File
 from penstock.errors import CorruptMessage
+from penstock.log.aborted import AbortedTransaction
 from penstock.log.index import OffsetIndex, TimeIndex
-from penstock.log.offset_map import AbortedTransaction, OffsetMap, Transactions
+from penstock.log.offset_map import OffsetMap, Transactions
 from penstock.log.producers import ProducerTail
 from penstock.log.segment import INDEX_SUFFIX, LOG_SUFFIX, RELATIVE_OFFSET_MAX, TIME_INDEX_SUFFIX, file_name
 from penstock.log.swap import CLEANED_SUFFIX, remove_cleaned
@@ -39,6 +40,7 @@ from penstock.records.record import (
 
 READ_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
+OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class CleanJob:
     dedupe_buffer_bytes: int
     producers: Mapping[int, ProducerTail] = field(default_factory=dict[int, ProducerTail])
     aborted: tuple[AbortedTransaction, ...] = ()
+    markers_end: int = OFFSET_MAX  # at and above, markers stay: no snapshot of the producers knows yet what they ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class CleanedSegment:
     max_timestamp: int
     max_timestamp_offset: int
     replaces: tuple[int, ...]  # base offsets, the first is its own
+    aborts_gone: tuple[int, ...] = ()  # offsets of abort markers that are not in it any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +181,7 @@ def _clean_group(disk: Disk, job: CleanJob, group: Sequence[SourceSegment], rule
             output.max_timestamp,
             output.max_timestamp_offset,
             tuple(source.base_offset for source in group),
+            tuple(rules.take_aborts_gone()),
         )
     finally:
         output.close()
@@ -189,6 +194,13 @@ class _Rules:
         self._job = job
         self._newest = newest
         self._transactions = Transactions(job.aborted)
+        self._aborts = {transaction.last_offset for transaction in job.aborted}
+        self._aborts_gone: list[int] = []
+
+    def take_aborts_gone(self) -> list[int]:
+        """The abort markers that went since this was last asked."""
+        gone, self._aborts_gone = self._aborts_gone, []
+        return gone
 
     def apply(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
         """The batch itself, what is left of it, or None."""
@@ -205,12 +217,16 @@ class _Rules:
         records = list(decode_records(batch, header, self._job.unpacked_bytes_max))
         if decode_marker(records[0]).control_type is ControlType.UNKNOWN:
             return batch
-        if not self._transactions.is_last_trace(header):
+        if not self._transactions.is_last_trace(header) or header.base_offset >= self._job.markers_end:
             return batch
         horizon_ms = _delete_horizon(header)
         if horizon_ms is None:
             return self._rebuild(batch, header, {record.offset for record in records})
-        return batch if self._job.now_ms < horizon_ms else None
+        if self._job.now_ms < horizon_ms:
+            return batch
+        if header.base_offset in self._aborts:
+            self._aborts_gone.append(header.base_offset)
+        return None
 
     def _apply_data(self, batch: memoryview, header: BatchHeader) -> memoryview | bytearray | None:
         if self._transactions.is_aborted(header) or header.record_count == 0:

@@ -14,7 +14,7 @@ from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.disk import Disk
 from penstock.errors import PenstockError
-from penstock.log.checkpoints import read_offsets, write_offsets
+from penstock.log.checkpoints import SavedOffset, read_saved_offsets, write_saved_offsets
 from penstock.log.cleanable import plan_cleaning
 from penstock.log.cleaner import Cleaner, CleaningFailed
 from penstock.log.compaction import CleanedSegment, CleanJob, CleanResult
@@ -42,7 +42,7 @@ class Compactor:
         self._cleaner = Cleaner()
         self._checkpoint = logs.root / CLEANED_UP_TO
         # Up to where each log has each key once already. Lost, it only makes the next round look further back.
-        self._cleaned_up_to = read_offsets(disk, self._checkpoint)
+        self._cleaned_up_to = read_saved_offsets(disk, self._checkpoint)
 
     async def run_round(self, stable_offsets: Mapping[TopicPartition, Offset]) -> int:
         """Compact every log that is worth it, one after the other; how many were."""
@@ -53,9 +53,14 @@ class Compactor:
             if log.config.compact and log.failure is None and len(log.segments) > 1 and at in stable_offsets:
                 done += await self._compact(log, stable_offsets[at])
         if done:
-            live = {at: offset for at, offset in self._cleaned_up_to.items() if at in self._logs.logs}
+            logs = self._logs.logs
+            live = {
+                at: saved
+                for at, saved in self._cleaned_up_to.items()
+                if at in logs and logs[at].topic_id == saved.topic_id
+            }
             self._cleaned_up_to = live
-            await self._disk.run(write_offsets, self._disk, self._checkpoint, dict(live))
+            await self._disk.run(write_saved_offsets, self._disk, self._checkpoint, dict(live))
         return done
 
     def close(self) -> None:
@@ -75,7 +80,7 @@ class Compactor:
             return False
         finally:
             self._logs.busy.discard(log.at)
-        self._cleaned_up_to[log.at] = Offset(result.clean_end)
+        self._cleaned_up_to[log.at] = SavedOffset(Offset(result.clean_end), log.topic_id)
         self._metrics.compactions.value += 1
         self._metrics.compacted_bytes.value += result.bytes_read - result.bytes_kept
         return True
@@ -83,14 +88,17 @@ class Compactor:
     async def _plan(self, log: PartitionLog, stable_offset: Offset) -> CleanJob | None:
         closed = log.segments[:-1]
         await self._disk.run(_learn_timestamps, closed)
+        saved = self._cleaned_up_to.get(log.at)
         return plan_cleaning(
             log,
-            self._cleaned_up_to.get(log.at, log.log_start),
+            # An earlier topic of the same name had other keys.
+            saved.offset if saved is not None and saved.topic_id == log.topic_id else log.log_start,
             stable_offset,
             self._clock.now_ms(),
             dedupe_buffer_bytes=self._config.log_cleaner_dedupe_buffer_size,
             unpacked_bytes_max=log.config.unpacked_bytes_max,
             producers=log.producers.tails(),
+            aborted=log.aborted_transactions(log.log_start, stable_offset),
         )
 
     async def _take(self, log: PartitionLog, result: CleanResult) -> None:
@@ -100,12 +108,16 @@ class Compactor:
                 raise CleaningFailed(f"{log.at}: its segments changed meanwhile")
             old = log.segments[first : first + len(cleaned.replaces)]
             await self._disk.run(_open_all, old)
+            # Else a checkpoint that still knows these markers could put them down after the swap.
+            await self._logs.between_checkpoints()
+            log.aborted.forget(cleaned.aborts_gone)
             await self._disk.run(swap_in, self._disk, log.directory, cleaned.base_offset, cleaned.replaces)
             if self._logs.logs.get(log.at) is not log:
                 return  # deleted while we were swapping: its files are on their way out too
             first = _slot_of(log, cleaned)
             assert first is not None, "nobody removes segments of a busy log"
             log.replace_segments(first, len(old), [self._segment(log, cleaned, old[-1].next_offset)])
+            log.aborted.distrust_files()
             self._logs.close_later(log, old)
 
     def _segment(self, log: PartitionLog, cleaned: CleanedSegment, next_offset: Offset) -> Segment:

@@ -5,7 +5,8 @@ points, the log starts and the mark of a clean stop.
 Laws:
 - The clean-stop mark is removed before the first log is opened (KAFKA-10471), written after the last was synced.
 - A recovery point is written only after everything below it was synced.
-- A log start is on stable storage before the files below it go: else a crash might bring back some of them.
+- A log start is on stable storage before the files below it go: else a crash might bring back some of them. So is
+  a producers' snapshot that is newer than all that goes: else a crash might bring back a transaction without its end.
 - Nothing is deleted because nobody claims it: a directory without a topic stays, and is spoken of (TRAPS L3).
 - A deleted segment's file stays open for `file.delete.delay.ms`, since a read on an I/O thread may be using it.
 """
@@ -24,6 +25,7 @@ from penstock.clock import Clock, Rng
 from penstock.config import TopicConfig
 from penstock.disk import Disk
 from penstock.errors import PenstockError, StorageFailed, UnknownTopicOrPartition
+from penstock.log.aborted import AbortedPart, write_aborted
 from penstock.log.checkpoints import (
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -203,6 +205,10 @@ class LogDirectory:
         """Sync what is not yet durable and write down how far every log is safe."""
         await self._checkpoints.run(self._checkpoint)
 
+    async def between_checkpoints(self) -> None:
+        """Returns when no checkpoint is under way, and none will begin before the caller next waits for something."""
+        await self._checkpoints.idle()
+
     async def save_points(self) -> None:
         """Put recovery points and log starts, as they are now, on stable storage."""
         await self._saves.run(self._save_points)
@@ -210,7 +216,8 @@ class LogDirectory:
     async def _checkpoint(self) -> None:
         for at, log in list(self.logs.items()):
             point = _offset_of(self._recovery_points, at, log.topic_id)
-            if log.failure is not None or not log.segments or log.next_offset <= point:
+            is_new = log.next_offset > point or log.aborted.is_unsaved
+            if log.failure is not None or not log.segments or not is_new:
                 continue
             try:
                 await self._checkpoint_log(log)
@@ -225,6 +232,12 @@ class LogDirectory:
                 self._recovery_points[at] = SavedOffset(log.durable_offset, log.topic_id)
         await self.save_points()
 
+    async def _checkpoint_one(self, log: PartitionLog) -> None:
+        await self._checkpoint_log(log)
+        if self.logs.get(log.at) is log:
+            self._recovery_points[log.at] = SavedOffset(log.durable_offset, log.topic_id)
+            await self.save_points()
+
     async def _save_points(self) -> None:
         points, starts = dict(self._recovery_points), self._starts()
         await self._disk.run(write_saved_offsets, self._disk, self.root / RECOVERY_POINTS, points)
@@ -232,7 +245,8 @@ class LogDirectory:
 
     async def _checkpoint_log(self, log: PartitionLog) -> None:
         offset, active = log.next_offset, log.segments[-1]
-        snapshot, indexes = log.producers.encode(), active.encode_indexes()
+        saving = log.aborted.prepare_saving([segment.base_offset for segment in log.segments])
+        snapshot, indexes = log.producers.encode(saving.digests), active.encode_indexes()
         await asyncio.shield(log.sync.wait_for(offset))
 
         def write() -> None:
@@ -242,9 +256,12 @@ class LogDirectory:
             if log.segments[-1] is not active:
                 # Rolled meanwhile: what we wrote may have come after the complete indexes, so they are written again.
                 active.write_indexes(active.encode_indexes())
+            write_aborted(self._disk, log.directory, _still_there(log, saving.parts))
             write_snapshot(self._disk, log.directory, offset, snapshot)
 
         await self._disk.run(write)
+        log.aborted.saved(saving)
+        log.snapshot_offset = offset
 
     async def apply_retention(self, committed: dict[TopicPartition, Offset], producer_expiry_ms: int) -> int:
         """Let go of what retention no longer keeps; how many segments went."""
@@ -277,6 +294,14 @@ class LogDirectory:
             return 0
         if log.segments and log.segments[-1].size and log.segments[-1].next_offset <= log.log_start:
             log.roll(self._clock.now_ms())  # also the active segment is all old: start a new one
+        while log.snapshot_offset < log.end_of_segments_before_start():
+            # What producers did in these segments, a marker that ended a transaction for one, is then known from there.
+            try:
+                await self._checkpoints.run(lambda: self._checkpoint_one(log))
+            except PenstockError:
+                return 0  # said, and kept offline, by the log itself
+            if log.at in self.busy or self.logs.get(log.at) is not log:
+                return 0
         dropped = log.take_segments_before_start()
         await self.remove_segments(log, dropped)
         return len(dropped)
@@ -323,6 +348,11 @@ class LogDirectory:
 
         handle = loop.call_later(delay_ms / 1000, run)
         self._removals.add(handle)
+
+
+def _still_there(log: PartitionLog, parts: list[AbortedPart]) -> list[AbortedPart]:
+    bases = {segment.base_offset for segment in log.segments}
+    return [part for part in parts if part.base_offset in bases]
 
 
 def _learn_timestamps(segments: list[Segment]) -> None:
@@ -384,3 +414,7 @@ class _OneByOne:
 
         self._last = asyncio.ensure_future(turn())
         await asyncio.shield(self._last)
+
+    async def idle(self) -> None:
+        while self._last is not None and not self._last.done():
+            await asyncio.wait((self._last,))

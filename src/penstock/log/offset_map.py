@@ -3,10 +3,11 @@
 Called by log.compaction.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from penstock.log.aborted import AbortedTransaction
 from penstock.records.batch import BatchHeader
 
 # Longer keys are kept as a digest of this size; shorter ones as they are, so the two can't be confused.
@@ -55,17 +56,8 @@ class OffsetMap:
         return offset >= self._newest.get(stored, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """A row of the aborted-transaction index: the offsets of its first record and of its marker."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
 class Transactions:
-    """Follows the transactions of a log while its batches are read in order."""
+    """Follows the transactions of a log while its batches are read in order. `aborted` is in the order of markers."""
 
     __slots__ = ("_aborted", "_with_data")
 
@@ -81,10 +73,10 @@ class Transactions:
         if not header.is_transactional:
             return False
         self._with_data.add(header.producer_id)
-        return any(
-            transaction.first_offset <= header.last_offset and header.base_offset <= transaction.last_offset
-            for transaction in self._aborted.get(header.producer_id, ())
-        )
+        mine = self._aborted.get(header.producer_id, ())
+        # A producer has one transaction at a time: only the first to end after this batch can hold it.
+        slot = bisect_left(mine, header.base_offset, key=lambda transaction: transaction.last_offset)
+        return slot < len(mine) and mine[slot].first_offset <= header.last_offset
 
     def is_last_trace(self, header: BatchHeader) -> bool:
         """Read a marker: whether nothing else of its transaction is left in the log."""

@@ -11,7 +11,7 @@ Invariants:
 
 import logging
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -22,12 +22,14 @@ from crc32c import crc32c
 from penstock.config import TopicConfig
 from penstock.disk import Disk
 from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, StorageFailed
+from penstock.log.aborted import AbortedTransaction, AbortedTransactions
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.group_sync import GroupSync, SyncWork
-from penstock.log.producers import Producers
+from penstock.log.producers import Producers, ProducerState
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
-from penstock.records.batch import HEADER_BYTES, BatchHeader, stamp
+from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header, stamp
+from penstock.records.markers import Marker, encode_marker
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ _WALK_BYTES_MAX = 1 << 20
 # What a segment gives if none of its batches reaches the offset: the next one does.
 _NOT_HERE = memoryview(b"")
 
+_NOWHERE = Offset(0)
+
 
 @dataclass(slots=True)
 class LogState:
@@ -51,6 +55,9 @@ class LogState:
     producers: Producers
     epochs: LeaderEpochs
     has_directory: bool
+    aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
+    # The newest of the producers' snapshots that the next recovery would begin with; 0 for none.
+    snapshot_offset: Offset = _NOWHERE
 
 
 class Appended(NamedTuple):
@@ -73,6 +80,8 @@ class PartitionLog:
         self.log_start = state.log_start
         self.next_offset = Offset(max(state.log_start, state.segments[-1].next_offset if state.segments else 0))
         self.producers = state.producers
+        self.aborted = state.aborted
+        self.snapshot_offset = state.snapshot_offset
         self.epochs = state.epochs
         self.failure: PenstockError | None = None
         # Set by a failed fsync: what lies above is only in the page cache, if anywhere.
@@ -119,6 +128,30 @@ class PartitionLog:
         if header.producer_id >= 0:
             self.producers.record(header, base_offset, now_ms)
         return Appended(base_offset, self.next_offset)
+
+    def append_marker(
+        self,
+        marker: Marker,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+        *,
+        is_version_2: bool = False,
+    ) -> Appended:
+        """End the producer's transaction here. Where it has none open the marker is written all the same.
+
+        With `is_version_2` (KIP-890) its epoch is the one after that of the batches, which is then fenced.
+        """
+        self.producers.check_marker(marker, producer_id, producer_epoch, is_version_2=is_version_2)
+        batch = encode_marker(
+            marker, offset=0, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        appended = self.append(memoryview(batch), read_header(batch), leader_epoch, now_ms)
+        aborted = self.producers.end_transaction(marker, producer_id, appended.base_offset)
+        if aborted is not None:
+            self.aborted.append(aborted)
+        return appended
 
     def roll(self, now_ms: int) -> Segment:
         """Start a new segment at the end; the one before it is complete from now on."""
@@ -211,6 +244,29 @@ class PartitionLog:
         self._is_deleted = True
         self.failure = why
         self.sync.stop(why)
+
+    # Transactions
+
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """Below it every transaction is decided, and its marker is below the high watermark (TRAPS P8)."""
+        if self.producers.is_stable:
+            return high_watermark
+        first = self.producers.first_unstable(high_watermark)
+        if first is None or first >= high_watermark:
+            return high_watermark
+        # The start may have passed the first record of a transaction that is still open.
+        return Offset(max(first, self.log_start))
+
+    def aborted_transactions(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """What a committed reader must know who is given the batches from `start` up to `end`."""
+        return self.aborted.overlapping(start, end)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a batch of this producer would continue a transaction that is open here."""
+        return self.producers.has_open_transaction(producer_id, producer_epoch)
+
+    def producer_states(self) -> list[ProducerState]:
+        return self.producers.states()
 
     # Reading
 
@@ -363,10 +419,21 @@ class PartitionLog:
 
     def take_segments_before_start(self) -> list[Segment]:
         """Closed segments that lie wholly below the start, taken out of the log; the caller deletes their files."""
+        taken = self.take_segments(0, self._count_before_start())
+        if taken:
+            self.aborted.drop_before(self.segments[0].base_offset)
+        return taken
+
+    def end_of_segments_before_start(self) -> Offset:
+        """Where the last segment ends that take_segments_before_start() would take."""
+        count = self._count_before_start()
+        return self.segments[count - 1].next_offset if count else Offset(0)
+
+    def _count_before_start(self) -> int:
         count = 0
         while count < len(self.segments) - 1 and self.segments[count].next_offset <= self.log_start:
             count += 1
-        return self.take_segments(0, count)
+        return count
 
     def take_segments(self, first: int, count: int) -> list[Segment]:
         taken = self.segments[first : first + count]

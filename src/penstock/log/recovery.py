@@ -5,37 +5,44 @@ Laws (TRAPS L3, L4, L6):
 - Below the recovery point everything was synced: a break there is damage, and the log refuses to open.
 - Above it a crash may have torn the end: the first batch that is not whole ends the log. What is cut off is kept
   beside it (`….torn`) unless it is all zeroes, and the cut is logged byte by byte.
-- Indexes, leader epochs and producer snapshots are caches: taken when they fit the log, made anew from it when not.
+- Indexes, leader epochs, producer snapshots and the files of aborted transactions are caches: taken when they fit the
+  log, made anew from it when not.
 - What recovery has found is on stable storage before anyone relies on it.
 """
 
 import errno
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.disk import Disk
 from penstock.errors import StorageFailed
+from penstock.log.aborted import AbortedDigest, AbortedTransactions, write_aborted
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.partition_log import TOPIC_ID_FILE, LogState, sync_topic_id
-from penstock.log.producers import Producers
+from penstock.log.producers import Producers, decode_digests
 from penstock.log.segment import (
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     RELATIVE_OFFSET_MAX,
-    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     Segment,
 )
 from penstock.log.swap import recover_swaps
 from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
+from penstock.records.markers import decode_marker
+from penstock.records.record import decode_records
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOTS_KEPT = 2
 TORN_SUFFIX = ".torn"
+MARKER_BYTES_MAX = 1 << 16  # of the records of a control batch, which has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +78,37 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
     log_start = Offset(max(known.log_start, segments[0].base_offset))
     if has_epochs and _take_clean_end(segments, known.clean_end):
         next_offset = segments[-1].next_offset
-        producers = _load_snapshot(disk, directory, next_offset)
-        if producers is not None:
-            return LogState(segments, log_start, next_offset, producers, epochs, has_directory=True)
+        snapshot = _load_snapshot(disk, directory, next_offset)
+        if snapshot is not None:
+            aborted = _load_aborted(disk, directory, segments, snapshot)
+            if aborted is not None:
+                usable = next_offset if next_offset <= known.recovery_point else Offset(0)
+                return LogState(segments, log_start, next_offset, snapshot.producers, epochs, True, aborted, usable)
     point = known.recovery_point
-    snapshot_offset, producers = _newest_snapshot(disk, directory, point)
+    snapshot = _newest_snapshot(disk, directory, point)
+    producers = snapshot.producers
     # Batches between the snapshot and the recovery point are sound; only their headers are needed.
-    scan_from = Offset(min(point, snapshot_offset)) if has_epochs else Offset(0)
-    scan = _Scan(point, log_start, scan_from, snapshot_offset, producers, epochs, index_interval_bytes)
+    scan_from = Offset(min(point, snapshot.offset)) if has_epochs else Offset(0)
+    aborted = _load_aborted(disk, directory, segments, snapshot)
+    is_rebuilt = aborted is None
+    if aborted is None:
+        aborted = _rebuild_aborted(segments, snapshot.offset)
+    scan = _Scan(point, log_start, scan_from, snapshot.offset, producers, aborted, epochs, index_interval_bytes)
     _recover_tail(disk, directory, segments, scan)
     next_offset = segments[-1].next_offset
     _make_durable(disk, directory, next_offset, epochs)
-    if snapshot_offset != next_offset:
-        write_snapshot(disk, directory, next_offset, producers.encode())
+    if snapshot.offset != next_offset or is_rebuilt:
+        saving = aborted.prepare_saving([segment.base_offset for segment in segments])
+        write_aborted(disk, directory, saving.parts)
+        write_snapshot(disk, directory, next_offset, producers.encode(saving.digests))
+        aborted.saved(saving)
     if known.log_start > next_offset:
         # Records that were deleted before they were durable: their offsets are not given out a second time.
         logger.warning("%s: ended at %d, below its start %d; starts there", directory.name, next_offset, log_start)
         _remove(segments)
         return LogState([], log_start, log_start, producers, epochs, has_directory=True)
-    return LogState(segments, log_start, next_offset, producers, epochs, has_directory=True)
+    # The one just written will count with the recovery point that the next checkpoint saves.
+    return LogState(segments, log_start, next_offset, producers, epochs, True, aborted, snapshot.offset)
 
 
 def write_snapshot(disk: Disk, directory: Path, offset: Offset, content: bytes) -> None:
@@ -115,13 +134,18 @@ def _start_of_nothing(directory: Path, known: KnownPoints) -> tuple[Offset, Offs
 
 def _list_segments(disk: Disk, directory: Path, log_start: Offset, now_ms: int) -> list[Segment]:
     bases: list[int] = []
-    for name in disk.list_names(directory):
+    names = disk.list_names(directory)
+    for name in names:
         stem, dot, rest = name.partition(".")
         if name.endswith((DELETED_SUFFIX, ".tmp")):
             disk.remove(directory / name)
         elif stem.isdecimal() and dot + rest == LOG_SUFFIX:
             bases.append(int(stem))
     bases.sort()
+    for name in names:
+        # A checkpoint may have written it while its segment was being deleted.
+        if name.endswith(TXN_INDEX_SUFFIX) and name.removesuffix(TXN_INDEX_SUFFIX) + LOG_SUFFIX not in names:
+            disk.remove(directory / name)
     segments = [Segment(disk, directory, Offset(base), now_ms) for base in bases]
     for segment, following in zip(segments, bases[1:], strict=False):
         segment.next_offset = Offset(following)
@@ -150,21 +174,80 @@ def _take_clean_end(segments: list[Segment], end: CleanEnd | None) -> bool:
     return True
 
 
-def _load_snapshot(disk: Disk, directory: Path, offset: Offset) -> Producers | None:
+class _Snapshot(NamedTuple):
+    offset: Offset
+    producers: Producers
+    aborted: list[AbortedDigest]
+
+
+def _load_snapshot(disk: Disk, directory: Path, offset: Offset) -> _Snapshot | None:
     """The producers as of exactly `offset`; without them a batch that is sent again would be written again."""
     path = directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
-    return Producers.decode(disk.read_file(path)) if disk.exists(path) else None
+    content = disk.read_file(path) if disk.exists(path) else b""
+    producers = Producers.decode(content)
+    return None if producers is None else _Snapshot(offset, producers, decode_digests(content))
 
 
-def _newest_snapshot(disk: Disk, directory: Path, point: Offset) -> tuple[Offset, Producers]:
+def _newest_snapshot(disk: Disk, directory: Path, point: Offset) -> _Snapshot:
     for name in _snapshots(disk, directory):
         stem = name.removesuffix(SNAPSHOT_SUFFIX)
         if stem.isdecimal() and int(stem) <= point:
-            producers = Producers.decode(disk.read_file(directory / name))
-            if producers is not None:
-                return Offset(int(stem)), producers
+            snapshot = _load_snapshot(disk, directory, Offset(int(stem)))
+            if snapshot is not None:
+                return snapshot
         disk.remove(directory / name)
-    return Offset(0), Producers()
+    return _Snapshot(Offset(0), Producers(), [])
+
+
+def _load_aborted(
+    disk: Disk, directory: Path, segments: list[Segment], snapshot: _Snapshot
+) -> AbortedTransactions | None:
+    """The aborted transactions up to the snapshot; None if their files are not what it vouches for."""
+    aborted = AbortedTransactions()
+    bases = [segment.base_offset for segment in segments]
+    return aborted if aborted.load(disk, directory, bases, snapshot.aborted) else None
+
+
+def _rebuild_aborted(segments: list[Segment], end: Offset) -> AbortedTransactions:
+    """The same from the log itself: every batch below `end`, where the snapshot goes on."""
+    logger.warning("%s: its aborted transactions are read from the log anew", segments[0].directory.name)
+    aborted, producers = AbortedTransactions(), Producers()
+    for segment in segments:
+        if segment.base_offset >= end:
+            break
+        try:
+            for position, header in _headers(segment):
+                if header.is_transactional and header.base_offset < end:
+                    _follow(producers, aborted, segment, header, position)
+                if header.next_offset >= end:
+                    break  # what comes next may be torn
+        finally:
+            segment.close()
+    return aborted
+
+
+def _headers(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
+    segment.size = segment.file.size()
+    position = 0
+    while position < segment.size:
+        header = segment.header_at(position)
+        yield position, header
+        position += header.size
+
+
+def _follow(
+    producers: Producers, aborted: AbortedTransactions, segment: Segment, header: BatchHeader, position: int
+) -> None:
+    """Take note of a batch that has a producer. Markers are the one thing that stands in no header."""
+    base_offset = Offset(header.base_offset)
+    producers.record(header, base_offset, segment.created_ms)
+    # Compaction empties a marker once nothing else is left of its transaction.
+    if header.is_control and header.record_count:
+        batch = segment.file.read(position, header.size)
+        marker = decode_marker(next(decode_records(batch, header, MARKER_BYTES_MAX)))
+        ended = producers.end_transaction(marker, header.producer_id, base_offset)
+        if ended is not None:
+            aborted.append(ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +259,7 @@ class _Scan:
     scan_from: Offset
     snapshot_offset: Offset
     producers: Producers
+    aborted: AbortedTransactions
     epochs: LeaderEpochs
     index_interval_bytes: int
 
@@ -229,7 +313,7 @@ def _scan_segment(disk: Disk, segment: Segment, following: Offset | None, scan: 
         segment.note(header, base_offset, position, scan.index_interval_bytes)
         scan.epochs.assign(LeaderEpoch(header.leader_epoch), base_offset)
         if header.producer_id >= 0 and base_offset >= scan.snapshot_offset:
-            scan.producers.record(header, base_offset, segment.created_ms)
+            _follow(scan.producers, scan.aborted, segment, header, position)
         position += header.size
     return True
 
@@ -306,7 +390,7 @@ def _drop_rest(disk: Disk, segments: list[Segment], first: int) -> None:
         logger.warning("%s: %s lies behind the cut and is set aside", segment.directory.name, path.name)
         segment.close()
         disk.rename(path, path.with_name(path.name + TORN_SUFFIX))
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in INDEX_SUFFIXES:
             disk.remove(segment.path(suffix))
     del segments[first:]
 

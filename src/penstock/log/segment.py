@@ -22,7 +22,10 @@ logger = logging.getLogger(__name__)
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
+INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 NO_TIMESTAMP = -1
@@ -252,14 +255,14 @@ class Segment:
 
     def mark_deleted(self) -> None:
         """Rename the files so that no restart takes them for part of the log; open reads go on."""
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if self._disk.exists(path):
                 self._disk.rename(path, path.with_name(path.name + DELETED_SUFFIX))
 
     def remove_deleted(self) -> None:
         self.close()
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             self._disk.remove(self.path(suffix + DELETED_SUFFIX))
 
     def close(self) -> None:

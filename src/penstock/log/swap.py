@@ -17,14 +17,22 @@ from pathlib import Path
 
 from penstock.disk import Disk
 from penstock.errors import StorageFailed
-from penstock.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from penstock.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
 from penstock.records.batch import HEADER_BYTES, MAGIC, read_header
 
 logger = logging.getLogger(__name__)
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
-INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+CLEANED_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 def swap_in(disk: Disk, directory: Path, base_offset: int, replaced: Sequence[int]) -> None:
@@ -34,10 +42,10 @@ def swap_in(disk: Disk, directory: Path, base_offset: int, replaced: Sequence[in
     whoever still reads an old segment must have its file and indexes open before.
     """
     assert replaced[0] == base_offset
-    _rename(disk, directory, base_offset, (*INDEX_SUFFIXES, LOG_SUFFIX), CLEANED_SUFFIX, SWAP_SUFFIX)
+    _rename(disk, directory, base_offset, (*CLEANED_INDEX_SUFFIXES, LOG_SUFFIX), CLEANED_SUFFIX, SWAP_SUFFIX)
     disk.sync_directory(directory)
     for old in replaced[1:]:
-        _rename(disk, directory, old, (LOG_SUFFIX, *INDEX_SUFFIXES), "", DELETED_SUFFIX)
+        _rename(disk, directory, old, SEGMENT_SUFFIXES, "", DELETED_SUFFIX)
     _put_in_place(disk, directory, base_offset)
 
 
@@ -67,16 +75,18 @@ def _finish_swap(disk: Disk, directory: Path, base_offset: int, names: set[str])
     logger.warning("%s: finishing the swap of the compacted segment %d", directory.name, base_offset)
     for name in names:
         stem, dot, rest = name.partition(".")
-        if stem.isdigit() and base_offset < int(stem) < end and dot + rest in (LOG_SUFFIX, *INDEX_SUFFIXES):
+        if stem.isdigit() and base_offset < int(stem) < end and dot + rest in SEGMENT_SUFFIXES:
             disk.remove(directory / name)
     # If power failed amid the first renames, an index may have kept its first name.
-    _rename(disk, directory, base_offset, INDEX_SUFFIXES, CLEANED_SUFFIX, SWAP_SUFFIX)
+    _rename(disk, directory, base_offset, CLEANED_INDEX_SUFFIXES, CLEANED_SUFFIX, SWAP_SUFFIX)
     _put_in_place(disk, directory, base_offset)
 
 
 def _put_in_place(disk: Disk, directory: Path, base_offset: int) -> None:
     """The last step: until it is done, `….log.swap` is there to say that old segments and indexes are dead."""
-    _rename(disk, directory, base_offset, INDEX_SUFFIXES, SWAP_SUFFIX, "")
+    _rename(disk, directory, base_offset, CLEANED_INDEX_SUFFIXES, SWAP_SUFFIX, "")
+    # Of the markers it speaks of some are gone; the log knows which are left, and the next checkpoint writes it.
+    disk.remove(directory / file_name(base_offset, TXN_INDEX_SUFFIX))
     disk.sync_directory(directory)
     _rename(disk, directory, base_offset, (LOG_SUFFIX,), SWAP_SUFFIX, "")
     disk.sync_directory(directory)

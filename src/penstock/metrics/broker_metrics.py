@@ -83,12 +83,27 @@ class BrokerMetrics:
         self.compactions = registry.counter("mq_compactions_total", "Passes of compaction over a partition.")
         self.compacted_bytes = registry.counter("mq_compacted_bytes_total", "Bytes that compaction removed.")
 
+        # Transactions. Counts begin anew with the process.
+        self.transactions_open = registry.gauge("mq_transactions_open", "Transactions begun and not ended.")
+        self.transaction_oldest_open_seconds = registry.gauge(
+            "mq_transaction_oldest_open_seconds", "How long the oldest of them has been open; 0 if there is none."
+        )
+        self.transactions_committed = registry.gauge("mq_transactions_committed_total", "Transactions committed.")
+        self.transactions_aborted = registry.gauge("mq_transactions_aborted_total", "Transactions aborted.")
+        self.transactions_timed_out = registry.gauge(
+            "mq_transactions_timed_out_total", "Of the aborted, those that ran out of time."
+        )
+        self.overdue_transaction_partitions = registry.gauge(
+            "mq_overdue_transaction_partitions",
+            "Partitions where a transaction is open for longer than transaction.max.timeout.ms lets any be.",
+        )
+
         # Groups.
         self.groups = registry.gauges("mq_groups", "Groups.", "state")
         self.consumer_lag = registry.gauges(
             "mq_consumer_lag_messages", "Messages a group has yet to commit.", "group", "topic", "partition"
         )
-        self.rebalances = registry.gauge("mq_rebalances_total", "Rebalances begun.")
+        self.rebalances = registry.gauges("mq_rebalances_total", "Rebalances begun.", "cause")
         self.offset_commits = registry.gauge("mq_offset_commits_total", "Offsets committed.")
 
         # The process, under the names every Prometheus client library gives them.

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from penstock.clock import Clock
 from penstock.disk import Disk
 from penstock.errors import StorageFailed
+from penstock.log.partition_log import Appended
 from penstock.model import Offset, TopicPartition
 from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header
+from penstock.records.markers import Marker
 from penstock.replication.partition import Partition
 
 ACKS_ALL = -1
@@ -34,24 +36,15 @@ class PartitionLedger:
     def append(self, batch: bytes | bytearray) -> asyncio.Future[int]:
         # Not held to max.message.bytes: how large a group may be is limited where its requests come in.
         view = memoryview(batch if isinstance(batch, bytearray) else bytearray(batch))
-        appended = self._partition.append(view, read_header(view), self._clock.now_ms())
-        committed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        safe = self._partition.safe(appended, ACKS_ALL)
+        return self._committed(self._partition.append(view, read_header(view), self._clock.now_ms()))
 
-        def settle(done: asyncio.Future[None]) -> None:
-            if committed.done():
-                return
-            error = StorageFailed(f"{self._partition.at} is closed") if done.cancelled() else done.exception()
-            if error is None:
-                committed.set_result(appended.base_offset)
-            else:
-                committed.set_exception(error)
-
-        if safe is None:
-            committed.set_result(appended.base_offset)
-        else:
-            safe.add_done_callback(settle)
-        return committed
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool
+    ) -> asyncio.Future[int]:
+        now_ms = self._clock.now_ms()
+        return self._committed(
+            self._partition.append_marker(marker, producer_id, producer_epoch, now_ms, is_version_2=is_version_2)
+        )
 
     async def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
         log = self._partition.log
@@ -71,3 +64,22 @@ class PartitionLedger:
 
     def _read(self, offset: Offset, end: Offset) -> memoryview | None:
         return self._partition.log.read(offset, READ_BYTES, end, cached_only=False)
+
+    def _committed(self, appended: Appended) -> asyncio.Future[int]:
+        committed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        safe = self._partition.safe(appended, ACKS_ALL)
+
+        def settle(done: asyncio.Future[None]) -> None:
+            if committed.done():
+                return
+            error = StorageFailed(f"{self._partition.at} is closed") if done.cancelled() else done.exception()
+            if error is None:
+                committed.set_result(appended.base_offset)
+            else:
+                committed.set_exception(error)
+
+        if safe is None:
+            committed.set_result(appended.base_offset)
+        else:
+            safe.add_done_callback(settle)
+        return committed

@@ -1,7 +1,7 @@
 """One partition as its leader sees it: the log, the epoch it leads in, how far readers may read, who waits.
 
-Called by handlers (produce, fetch, offsets) and coordination's ledgers. `append` picks the offset and writes in one
-turn of the loop, hence no lock.
+Called by handlers (produce, fetch, offsets, markers) and coordination's ledgers. `append` picks the offset and writes
+in one turn of the loop, hence no lock.
 """
 
 import asyncio
@@ -10,7 +10,10 @@ from penstock.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from penstock.log.partition_log import Appended, PartitionLog
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader
+from penstock.records.markers import ControlType, Marker, encode_marker
 from penstock.replication.waiting import FetchWait
+
+MARKER_BYTES = len(encode_marker(Marker(ControlType.COMMIT, 0), offset=0, timestamp=0, producer_id=0, producer_epoch=0))
 
 
 class Partition:
@@ -35,7 +38,9 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> Offset:
-        return self.high_watermark
+        """Committed readers read up to here. Read it once per request: it moves with every marker (TRAPS L5)."""
+        log = self.log
+        return log.last_stable_offset(log.next_offset)
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a client that knows another leader than this one (TRAPS R4); -1 is a client that does not say."""
@@ -48,8 +53,28 @@ class Partition:
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         appended = self.log.append(batch, header, self.leader_epoch, now_ms)
         if self.waiting and not appended.is_duplicate:
+            is_stable = self.last_stable_offset == appended.next_offset
             for wait in tuple(self.waiting):
-                wait.appended(header.size)
+                if is_stable or not wait.is_committed:
+                    wait.appended(header.size)
+        return appended
+
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, now_ms: int, *, is_version_2: bool = False
+    ) -> Appended:
+        """End a producer's transaction here; committed readers who waited for that go on."""
+        stable = self.last_stable_offset
+        appended = self.log.append_marker(
+            marker, producer_id, producer_epoch, self.leader_epoch, now_ms, is_version_2=is_version_2
+        )
+        if self.waiting:
+            is_news = self.last_stable_offset > stable
+            for wait in tuple(self.waiting):
+                if not wait.is_committed:
+                    wait.appended(MARKER_BYTES)
+                elif is_news:
+                    # How much came into sight is not counted: to answer with less than was asked for does no harm.
+                    wait.end()
         return appended
 
     def safe(self, appended: Appended, acks: int) -> asyncio.Future[None] | None:

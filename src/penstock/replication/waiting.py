@@ -1,6 +1,7 @@
 """Fetches that wait for more data, by partition: an append wakes exactly those that it may satisfy.
 
-Called by handlers.fetch (wait) and replication.partition (every append).
+Called by handlers.fetch (wait) and replication.partition (every append). For a committed reader what is appended behind
+an open transaction has not come yet; it comes when the last stable offset moves.
 """
 
 import asyncio
@@ -17,10 +18,11 @@ class WaitingList(Protocol):
 class FetchWait:
     """One fetch that found fewer bytes than it asked for; done when enough came, or when it is called off."""
 
-    __slots__ = ("_bytes_missing", "_places", "done")
+    __slots__ = ("_bytes_missing", "_places", "done", "is_committed")
 
-    def __init__(self, bytes_missing: int, places: Iterable[WaitingList]) -> None:
+    def __init__(self, bytes_missing: int, places: Iterable[WaitingList], *, is_committed: bool = False) -> None:
         self._bytes_missing = bytes_missing
+        self.is_committed = is_committed
         self._places = tuple(places)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for place in self._places:

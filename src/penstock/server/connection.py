@@ -5,7 +5,8 @@ Called by uvloop, through server.listener. Laws:
 - Nothing is allocated for what a length claims, only for what has come (TRAPS S1).
 - Requests of one connection start in order and may overlap; their replies leave in order.
 - At most REQUESTS_IN_FLIGHT_MAX requests are open; past that, or while the client does not read, we do not read.
-- Nothing is taken behind a fetch that waits, as in Kafka: 64 fetches answered at once would be gigabytes.
+- Nothing is taken behind a fetch that waits, as in Kafka: 64 fetches answered at once would be gigabytes. Nor behind a
+  produce whose transaction has to be asked first, or its batches would be overtaken by those sent after them.
 
 Small requests are handled in a buffer that all connections share, since uvloop fills and hands it over in one step;
 only a connection in the middle of a frame has a buffer of its own.
@@ -118,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state is None:
             transport.close()
             return
+        self.state.take_more = self._resume
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -207,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             and self._unmuting is None
             and not self._is_starved
             and self.state is not None
-            and not self.state.is_fetching
+            and not self.state.holds_back_the_next
         )
 
     def _take_frames(self, received: memoryview) -> int:

@@ -1,10 +1,12 @@
-"""Values that are looked up only when /metrics is read: connections, logs, groups, disk.
+"""Values that are looked up only when /metrics is read: connections, logs, groups, transactions, disk.
 
 Called by broker once the parts are there. Nothing here is touched by a request.
 """
 
 from collections.abc import Callable, Iterator
 
+from penstock.clock import Clock
+from penstock.config.broker_settings import BrokerSettings
 from penstock.disk import Disk
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.metrics import BrokerMetrics
@@ -12,6 +14,7 @@ from penstock.metrics.registry import Labels
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 from penstock.server.listener import Listener
+from penstock.transactions.coordinator import TransactionCoordinator
 
 
 def attach_gauges(
@@ -47,7 +50,41 @@ def attach_gauges(
     metrics.high_watermark.read = each(lambda partition: partition.high_watermark)
     metrics.groups.read = lambda: (((state,), count) for state, count in groups.groups_by_state().items())
     metrics.consumer_lag.read = lag
-    metrics.rebalances.read = lambda: groups.rebalances
+    metrics.rebalances.read = lambda: (((kind.value,), count) for kind, count in groups.rebalances.items())
     metrics.offset_commits.read = lambda: groups.offset_commits
     metrics.waiting_requests.read = waiting_fetches
     metrics.disk_free_bytes.read = lambda: disk.free_bytes(replicas.logs.root)
+
+
+def attach_transaction_gauges(
+    metrics: BrokerMetrics,
+    transactions: TransactionCoordinator,
+    replicas: Replicas,
+    config: BrokerSettings,
+    clock: Clock,
+) -> None:
+    def oldest_open_seconds() -> float:
+        since_ms = transactions.oldest_open_since_ms()
+        # Wall time may be set back while a transaction is open.
+        return 0 if since_ms is None else max(0, clock.now_ms() - since_ms) / 1000
+
+    def overdue_partitions() -> int:
+        before_ms = clock.now_ms() - config.transaction_max_timeout_ms
+        return sum(_has_open_since_before(partition, before_ms) for partition in replicas.partitions())
+
+    metrics.transactions_open.read = transactions.open_count
+    metrics.transaction_oldest_open_seconds.read = oldest_open_seconds
+    metrics.transactions_committed.read = lambda: transactions.committed
+    metrics.transactions_aborted.read = lambda: transactions.aborted
+    metrics.transactions_timed_out.read = lambda: transactions.timed_out
+    metrics.overdue_transaction_partitions.read = overdue_partitions
+
+
+def _has_open_since_before(partition: Partition, before_ms: int) -> bool:
+    # Most partitions have nothing open, and may still remember very many producers.
+    if partition.last_stable_offset == partition.high_watermark:
+        return False
+    return any(
+        state.current_txn_start_offset >= 0 and state.txn_since_ms < before_ms
+        for state in partition.log.producer_states()
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.handlers import (
     configs,
+    consumer_groups,
     group_offsets,
     groups,
     log_dirs,
@@ -19,6 +20,8 @@ from penstock.handlers import (
     producer_ids,
     quotas,
     topics,
+    transaction_listing,
+    transactions,
 )
 from penstock.handlers.context import Answer, HandlerContext, RawRequest, Request
 from penstock.handlers.fetch import handle_fetch
@@ -49,6 +52,7 @@ class Operation(Enum):
     DESCRIBE_CONFIGS = auto()
     ALTER_CONFIGS = auto()
     IDEMPOTENT_WRITE = auto()
+    CLUSTER_ACTION = auto()  # what only brokers ask of each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,24 @@ ROUTES: dict[ApiKey, Route] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Route(Resource.TOPIC, Operation.DESCRIBE, offsets.handle_offset_for_leader_epoch),
     ApiKey.DELETE_RECORDS: Route(Resource.TOPIC, Operation.DELETE, offsets.handle_delete_records),
     ApiKey.INIT_PRODUCER_ID: Route(Resource.CLUSTER, Operation.IDEMPOTENT_WRITE, producer_ids.handle_init_producer_id),
+    # Besides: writing to each topic it names; from version 4 the cluster action, since only brokers send those.
+    ApiKey.ADD_PARTITIONS_TO_TXN: Route(
+        Resource.TRANSACTIONAL_ID, Operation.WRITE, transactions.handle_add_partitions_to_txn
+    ),
+    # Besides, both: reading of the group; the second also of each topic.
+    ApiKey.ADD_OFFSETS_TO_TXN: Route(
+        Resource.TRANSACTIONAL_ID, Operation.WRITE, transactions.handle_add_offsets_to_txn
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: Route(Resource.TRANSACTIONAL_ID, Operation.WRITE, transactions.handle_txn_offset_commit),
+    ApiKey.END_TXN: Route(Resource.TRANSACTIONAL_ID, Operation.WRITE, transactions.handle_end_txn),
+    ApiKey.WRITE_TXN_MARKERS: Route(Resource.CLUSTER, Operation.CLUSTER_ACTION, transactions.handle_write_txn_markers),
+    ApiKey.DESCRIBE_PRODUCERS: Route(Resource.TOPIC, Operation.READ, transaction_listing.handle_describe_producers),
+    ApiKey.DESCRIBE_TRANSACTIONS: Route(
+        Resource.TRANSACTIONAL_ID, Operation.DESCRIBE, transaction_listing.handle_describe_transactions
+    ),
+    ApiKey.LIST_TRANSACTIONS: Route(
+        Resource.TRANSACTIONAL_ID, Operation.DESCRIBE, transaction_listing.handle_list_transactions
+    ),
     ApiKey.CREATE_TOPICS: Route(Resource.TOPIC, Operation.CREATE, topics.handle_create_topics),
     ApiKey.DELETE_TOPICS: Route(Resource.TOPIC, Operation.DELETE, topics.handle_delete_topics),
     ApiKey.CREATE_PARTITIONS: Route(Resource.TOPIC, Operation.ALTER, topics.handle_create_partitions),
@@ -96,6 +118,13 @@ ROUTES: dict[ApiKey, Route] = {
     ApiKey.DESCRIBE_GROUPS: Route(Resource.GROUP, Operation.DESCRIBE, groups.handle_describe_groups),
     ApiKey.LIST_GROUPS: Route(Resource.CLUSTER, Operation.DESCRIBE, groups.handle_list_groups),
     ApiKey.DELETE_GROUPS: Route(Resource.GROUP, Operation.DELETE, groups.handle_delete_groups),
+    # Besides, the first: describing each topic it names.
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Route(
+        Resource.GROUP, Operation.READ, consumer_groups.handle_consumer_group_heartbeat
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Route(
+        Resource.GROUP, Operation.DESCRIBE, consumer_groups.handle_consumer_group_describe
+    ),
     ApiKey.OFFSET_COMMIT: Route(Resource.GROUP, Operation.READ, group_offsets.handle_offset_commit),
     ApiKey.OFFSET_FETCH: Route(Resource.GROUP, Operation.DESCRIBE, group_offsets.handle_offset_fetch),
     ApiKey.OFFSET_DELETE: Route(Resource.GROUP, Operation.DELETE, group_offsets.handle_offset_delete),

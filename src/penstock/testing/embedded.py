@@ -30,6 +30,7 @@ TEST_SETTINGS = {
     "penstock.http.listen": "127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
 }
 
 

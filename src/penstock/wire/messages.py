@@ -9,6 +9,7 @@ Invariants:
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from importlib import import_module
 from typing import Any, Literal
 
@@ -36,6 +37,7 @@ class _Codec:
     def decode(self, body: bytes, elements_max: int) -> Any:
         reader = self._reader
         if reader is None:
+            _let_times_be_absent(self.entity)
             reader = self._reader = (compile_skip(self.entity), _import_kio("kio.serial").entity_reader(self.entity))
         skip, read = reader
         try:
@@ -113,6 +115,16 @@ def _codec(api_key: int, version: int, kind: Kind) -> _Codec:
     if codec is None:
         codec = _codecs[api_key, version, kind] = _Codec(api_key, version, kind)
     return codec
+
+
+def _let_times_be_absent(entity: EntityType) -> None:
+    """Kafka sends -1 wherever there is no time; kio reads it as None only where the layout's text calls it optional."""
+    for spec, field in zip(field_specs(entity), fields(entity), strict=True):
+        if spec.entity is not None:
+            _let_times_be_absent(spec.entity)
+        elif spec.kind == "datetime_i64":
+            declared: Any = field.type
+            field.type = declared | None
 
 
 def _import_kio(name: str) -> Any:

@@ -49,21 +49,24 @@ function kafka(bootstrap, clientId = 'driver') {
 }
 
 async function openProducer({ producer, bootstrap, compression = 'none', acks = 'all', idempotent = false,
-  transactional_id: transactionalId, batch_records: batchRecords }) {
+  transactional_id: transactionalId, batch_records: batchRecords, transaction_timeout_ms: transactionTimeout = 60000 }) {
   const opened = kafka(bootstrap).producer({
     idempotent: idempotent || Boolean(transactionalId),
     transactionalId,
+    transactionTimeout,
     maxInFlightRequests: idempotent ? 1 : undefined,
     metadataMaxAge: METADATA_MAX_AGE_MS,
     retry: RETRY,
   })
   await opened.connect()
-  producers.set(producer, { opened, compression, batchRecords, acks: acks === 'all' ? -1 : Number(acks) })
-  if (transactionalId) await opened.transaction()
+  const state = { opened, compression, batchRecords, acks: acks === 'all' ? -1 : Number(acks) }
+  producers.set(producer, state)
+  // Only with its first transaction does it ask for a producer id, and so fence the one before.
+  if (transactionalId) state.transaction = await opened.transaction()
 }
 
 async function send({ producer, topic, records }) {
-  const { opened, compression, batchRecords, acks } = producers.get(producer)
+  const { opened, transaction, compression, batchRecords, acks } = producers.get(producer)
   const size = batchRecords || Math.max(records.length, 1)
   const places = []
   for (let start = 0; start < records.length; start += size) {
@@ -75,7 +78,7 @@ async function send({ producer, topic, records }) {
       timestamp: timestamp === null ? undefined : String(timestamp),
       partition: partition === null ? undefined : partition,
     }))
-    const answers = (await opened.send({ topic, acks, compression: COMPRESSIONS[compression], messages })) || []
+    const answers = (await (transaction || opened).send({ topic, acks, compression: COMPRESSIONS[compression], messages })) || []
     // One answer for each partition; which of the records went where is known only where we said so.
     const next = new Map(answers.map(answer => [answer.partition, Number(answer.baseOffset)]))
     for (const { partition } of batch) {
@@ -87,6 +90,22 @@ async function send({ producer, topic, records }) {
   return places
 }
 
+async function beginTransaction({ producer }) {
+  const state = producers.get(producer)
+  if (!state.transaction) state.transaction = await state.opened.transaction()
+}
+
+async function sendOffsets({ producer, group, offsets }) {
+  const topics = offsets.map(([topic, partition, offset]) => ({ topic, partitions: [{ partition, offset: String(offset) }] }))
+  await producers.get(producer).transaction.sendOffsets({ consumerGroupId: group, topics })
+}
+
+async function endTransaction({ producer, commit }) {
+  const state = producers.get(producer)
+  await (commit ? state.transaction.commit() : state.transaction.abort())
+  state.transaction = null
+}
+
 async function closeProducer({ producer }) {
   const { opened } = producers.get(producer)
   producers.delete(producer)
@@ -94,7 +113,7 @@ async function closeProducer({ producer }) {
 }
 
 async function openConsumer({ consumer, bootstrap, group, topics, assign, reset = 'earliest',
-  session_timeout_ms: sessionTimeout = 10000 }) {
+  session_timeout_ms: sessionTimeout = 10000, isolation = 'read_uncommitted' }) {
   const client = kafka(bootstrap, consumer)
   const opened = client.consumer({
     groupId: group || `reader-${consumer}`,
@@ -103,6 +122,7 @@ async function openConsumer({ consumer, bootstrap, group, topics, assign, reset 
     rebalanceTimeout: 10000,
     metadataMaxAge: METADATA_MAX_AGE_MS,
     maxWaitTimeInMs: 100,
+    readUncommitted: isolation === 'read_uncommitted',
     retry: RETRY,
   })
   const state = { opened, positions: new Map(), assigned: [], isPositioned: !assign }
@@ -248,6 +268,9 @@ const administration = {
 const commands = {
   open_producer: openProducer,
   send,
+  begin_transaction: beginTransaction,
+  send_offsets: sendOffsets,
+  end_transaction: endTransaction,
   close_producer: closeProducer,
   open_consumer: openConsumer,
   commit,

@@ -58,6 +58,7 @@ class AiokafkaDriver:
         idempotent: bool = False,
         transactional_id: str | None = None,
         batch_records: int | None = None,
+        transaction_timeout_ms: int = 60_000,
     ) -> None:
         async def start() -> None:
             settings: dict[str, Any] = dict(QUICK)
@@ -69,6 +70,7 @@ class AiokafkaDriver:
                 acks=acks if acks == "all" else int(acks),
                 enable_idempotence=idempotent,
                 transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
                 **settings,
             )
             self._producers[producer] = opened
@@ -95,6 +97,18 @@ class AiokafkaDriver:
 
         return self._run(send_all())
 
+    def begin_transaction(self, producer: str) -> None:
+        self._run(self._producers[producer].begin_transaction())
+
+    def send_offsets(self, producer: str, consumer: str, group: str, offsets: list[list[Any]]) -> None:
+        # It knows the group by its name alone, not who in the group asks.
+        reached = {TopicPartition(topic, partition): offset for topic, partition, offset in offsets}
+        self._run(self._producers[producer].send_offsets_to_transaction(reached, group))
+
+    def end_transaction(self, producer: str, commit: bool) -> None:
+        opened = self._producers[producer]
+        self._run(opened.commit_transaction() if commit else opened.abort_transaction())
+
     def close_producer(self, producer: str) -> None:
         self._run(self._producers.pop(producer).stop())
 
@@ -109,6 +123,7 @@ class AiokafkaDriver:
         strategy: str = "range",
         instance_id: str | None = None,
         session_timeout_ms: int = 10_000,
+        isolation: str = "read_uncommitted",
     ) -> None:
         async def start() -> None:
             opened = AIOKafkaConsumer(
@@ -121,6 +136,7 @@ class AiokafkaDriver:
                 partition_assignment_strategy=[STRATEGIES[strategy]],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=200,
+                isolation_level=isolation,
                 **QUICK,
             )
             if assign is None:

@@ -60,18 +60,20 @@ class ConfluentDriver:
         idempotent: bool = False,
         transactional_id: str | None = None,
         batch_records: int | None = None,
+        transaction_timeout_ms: int = 60_000,
     ) -> None:
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "compression.type": compression,
             "acks": acks,
-            "enable.idempotence": idempotent,
+            "enable.idempotence": idempotent or transactional_id is not None,
             **QUICK,
         }
         if batch_records is not None:
             settings["batch.num.messages"] = batch_records
         if transactional_id is not None:
             settings["transactional.id"] = transactional_id
+            settings["transaction.timeout.ms"] = transaction_timeout_ms
         opened = Producer(settings)
         if transactional_id is not None:
             opened.init_transactions(CALL_S)
@@ -103,6 +105,22 @@ class ConfluentDriver:
         assert left == 0, f"{left} records were not acknowledged in {FLUSH_S} s"
         return answers
 
+    def begin_transaction(self, producer: str) -> None:
+        self._producers[producer].begin_transaction()
+
+    def send_offsets(self, producer: str, consumer: str, group: str, offsets: list[list[Any]]) -> None:
+        reached = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
+        polling, opened = self._consumers[consumer]
+        metadata = polling.run(opened.consumer_group_metadata)
+        self._producers[producer].send_offsets_to_transaction(reached, metadata, CALL_S)
+
+    def end_transaction(self, producer: str, commit: bool) -> None:
+        opened = self._producers[producer]
+        if commit:
+            opened.commit_transaction(CALL_S)
+        else:
+            opened.abort_transaction(CALL_S)
+
     def close_producer(self, producer: str) -> None:
         self._producers.pop(producer).flush(FLUSH_S)
 
@@ -117,6 +135,8 @@ class ConfluentDriver:
         strategy: str = "range",
         instance_id: str | None = None,
         session_timeout_ms: int = 10_000,
+        isolation: str = "read_uncommitted",
+        protocol: str = "classic",
     ) -> None:
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
@@ -124,13 +144,18 @@ class ConfluentDriver:
             "client.id": consumer,
             "enable.auto.commit": False,
             "auto.offset.reset": reset,
-            "partition.assignment.strategy": STRATEGIES[strategy],
-            "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": 200,
+            "isolation.level": isolation,
             "enable.partition.eof": assign is not None,
             "fetch.wait.max.ms": 100,  # closing waits for the last fetch
             **QUICK,
         }
+        if protocol == "classic":
+            # In the consumer protocol all of this is the broker's business.
+            settings["partition.assignment.strategy"] = STRATEGIES[strategy]
+            settings["session.timeout.ms"] = session_timeout_ms
+            settings["heartbeat.interval.ms"] = 200
+        else:
+            settings["group.protocol"] = protocol
         if instance_id is not None:
             settings["group.instance.id"] = instance_id
         opened = Consumer(settings)

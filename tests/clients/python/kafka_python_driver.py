@@ -56,6 +56,7 @@ class KafkaPythonDriver:
         idempotent: bool = False,
         transactional_id: str | None = None,
         batch_records: int | None = None,
+        transaction_timeout_ms: int = 60_000,
     ) -> None:
         settings: dict[str, Any] = dict(QUICK)
         if batch_records is not None:
@@ -66,6 +67,7 @@ class KafkaPythonDriver:
             acks=acks if acks == "all" else int(acks),
             enable_idempotence=idempotent or transactional_id is not None,
             transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
             **settings,
         )
         self._producers[producer] = opened
@@ -88,6 +90,21 @@ class KafkaPythonDriver:
         answers = [future.get(SEND_S) for future in futures]
         return [[answer.partition, answer.offset] for answer in answers]
 
+    def begin_transaction(self, producer: str) -> None:
+        self._producers[producer].begin_transaction()
+
+    def send_offsets(self, producer: str, consumer: str, group: str, offsets: list[list[Any]]) -> None:
+        reached = {TopicPartition(topic, index): OffsetAndMetadata(offset, "", -1) for topic, index, offset in offsets}
+        polling, opened = self._consumers[consumer]
+        self._producers[producer].send_offsets_to_transaction(reached, polling.run(opened.group_metadata))
+
+    def end_transaction(self, producer: str, commit: bool) -> None:
+        opened = self._producers[producer]
+        if commit:
+            opened.commit_transaction()
+        else:
+            opened.abort_transaction()
+
     def close_producer(self, producer: str) -> None:
         self._producers.pop(producer).close()
 
@@ -102,6 +119,7 @@ class KafkaPythonDriver:
         strategy: str = "range",
         instance_id: str | None = None,
         session_timeout_ms: int = 10_000,
+        isolation: str = "read_uncommitted",
     ) -> None:
         opened = KafkaConsumer(
             bootstrap_servers=bootstrap,
@@ -113,6 +131,7 @@ class KafkaPythonDriver:
             partition_assignment_strategy=[STRATEGIES[strategy]],
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=200,
+            isolation_level=isolation,
             fetch_max_wait_ms=100,
             **QUICK,
         )

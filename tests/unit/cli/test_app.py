@@ -21,7 +21,9 @@ def test_the_version_is_the_packages() -> None:
     assert result.stdout == f"penstock {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["topics", "groups", "configs", "quotas", "log", "produce", "consume", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["topics", "groups", "transactions", "configs", "quotas", "log", "produce", "consume", "doctor"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     result = run(app, [command, "--help"])
     assert result.exit_code == 0
@@ -46,6 +48,12 @@ def test_every_command_explains_itself(command: str) -> None:
         ["configs", "describe", "topic:a", "--topic", "b"],
         ["configs", "set", "topic:a"],
         ["configs", "set", "topic:a", "novalue"],
+        ["transactions", "list", "--state", "Sleeping"],
+        ["transactions", "list", "--duration-ms", "-5"],
+        ["transactions", "describe"],
+        ["transactions", "find-hanging", "--topic", "t:x"],
+        ["transactions", "abort-hanging", "--topic", "t"],
+        ["transactions", "abort-hanging", "-t", "t", "-p", "0", "--start-offset", "1", "--producer-id", "2"],
         ["quotas", "set", "producer_byte_rate=1"],
         ["quotas", "set", "--user", "u", "producer_byte_rate=much"],
         ["produce", "t", "--acks", "2"],

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from penstock.cli.check_groups import judge, needs_second_look
 from penstock.cli.finding import Report
+from penstock.cli.group_facts import GroupFacts, Rebalance
 from penstock.cli.group_lag import GroupView, Member, PartitionLag
 from penstock.model import TopicPartition
 
@@ -115,3 +116,46 @@ def test_more_members_than_partitions_is_only_a_note() -> None:
     judge(view, view, TOPICS, 6.0, report)
     assert report.findings == []
     assert "static-1 on 10.0.0.2 has nothing to read" in report.notes[0]
+
+
+# Groups of the consumer protocol
+
+BERT = Member("m-2", "bert", "10.0.0.2", None, (), (T1,))
+MOVING = replace(
+    STEADY,
+    kind="consumer",
+    state="reconciling",
+    members=(replace(ANNA, target=(T0,)), BERT),
+    facts=GroupFacts(7, 7, Rebalance("2026-01-01T00:00:00+00:00", "member m-2 joined")),
+)
+
+
+def test_a_member_that_gives_nothing_back_is_named_once_it_is_seen_twice() -> None:
+    assert needs_second_look(MOVING)
+    assert findings(STEADY, MOVING) == []
+    assert findings(MOVING, MOVING) == ["group g: anna on 10.0.0.1 has not given back t-1 for 6 s or more"]
+
+
+def test_a_new_rebalance_begins_the_time_anew() -> None:
+    report = Report()
+    judge(MOVING, replace(MOVING, facts=replace(MOVING.facts, epoch=8)), TOPICS, 6.0, report)
+    assert report.findings == []
+    assert report.notes == ["group g has just begun to rebalance (member m-2 joined)"]
+
+
+def test_a_rebalance_in_which_nobody_holds_anything_back_still_shows_its_cause() -> None:
+    slow = replace(MOVING, members=(replace(ANNA, partitions=(T0,), target=(T0,)), BERT))
+    assert findings(slow, slow) == ["group g has been rebalancing for 6 s or more (member m-2 joined)"]
+    assert findings(slow, replace(slow, state="assigning")) == findings(slow, slow)
+
+
+def test_members_that_read_on_while_others_are_moved_are_judged_for_it() -> None:
+    before = replace(MOVING, partitions=(lag(T0, 4, 10),))
+    after = replace(MOVING, members=(replace(ANNA, target=(T0, T1)), BERT), partitions=(lag(T0, 4, 12),))
+    assert any("has committed nothing for 6 s on t-0" in found for found in findings(before, after))
+
+
+def test_what_a_member_is_to_give_back_is_what_its_target_lacks() -> None:
+    assert ANNA.to_give_back == ()
+    assert replace(ANNA, target=(T1,)).to_give_back == (T0,)
+    assert BERT.to_give_back == ()

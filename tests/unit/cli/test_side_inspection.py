@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.app import app
 from penstock.disk import RealDisk
+from penstock.log.aborted import AbortedTransaction, AbortedTransactions, write_aborted
 from penstock.log.checkpoints import (
     LEADER_EPOCHS,
     LOG_STARTS,
@@ -20,7 +21,8 @@ from penstock.log.checkpoints import (
 )
 from penstock.log.producers import Producers
 from penstock.model import LeaderEpoch, Offset, TopicPartition
-from penstock.records.batch import read_header
+from penstock.records.batch import read_header, stamp
+from penstock.records.markers import ControlType, Marker, encode_marker
 from penstock.records.record import Record, encode_batch
 
 TOPIC_ID = UUID(int=5, version=4)
@@ -60,13 +62,13 @@ def test_a_snapshot_shows_its_producers(snapshot: Path) -> None:
 def test_a_damaged_snapshot_says_how(snapshot: Path) -> None:
     content = bytearray(snapshot.read_bytes())
     snapshot.write_bytes(content[:4])
-    assert dump(snapshot)[1] == [(0, "torn: 4 bytes, the head alone takes 10")]
+    assert dump(snapshot)[1] == [(0, "torn: 4 bytes, the head alone takes 14")]
     content[-1] ^= 1
     snapshot.write_bytes(content)
     assert dump(snapshot)[1] == [(2, "bad CRC: the snapshot is torn or damaged")]
     content[:2] = b"\x00\x09"
     snapshot.write_bytes(content)
-    assert dump(snapshot)[1] == [(0, "version 9, where 1 is known")]
+    assert dump(snapshot)[1] == [(0, "version 9, where 2 is known")]
 
 
 @pytest.mark.parametrize("name", [RECOVERY_POINTS, LOG_STARTS])
@@ -130,3 +132,56 @@ def test_a_whole_data_directory_of_a_broker_is_read_without_complaint(tmp_path: 
     batches = [line for line in lines if line["kind"] == "batch"]
     assert sum(line["records"] for line in batches) == 2000
     assert all(line["producer_id"] >= 0 for line in batches)
+
+
+def write_partition_with_an_abort(directory: Path) -> Path:
+    """A segment with a batch of one transaction and its abort marker, and the file that says so."""
+    batch = encode_batch([Record(0, 1000, b"k", b"v")], producer_id=77, producer_epoch=2, is_transactional=True)
+    marker = encode_marker(Marker(ControlType.ABORT, 0), offset=1, timestamp=1001, producer_id=77, producer_epoch=2)
+    stamp(marker, Offset(1), LeaderEpoch(0))
+    (directory / "00000000000000000000.log").write_bytes(bytes(batch) + bytes(marker))
+    aborted = AbortedTransactions()
+    aborted.append(AbortedTransaction(77, 0, 1, 2))
+    write_aborted(RealDisk(), directory, aborted.prepare_saving([0]).parts)
+    return directory / "00000000000000000000.txnindex"
+
+
+def test_aborted_transactions_are_shown_and_compared_with_their_segment(tmp_path: Path) -> None:
+    path = write_partition_with_an_abort(tmp_path)
+    ((entry,), problems) = dump(path)
+    assert problems == []
+    assert (entry["producer_id"], entry["first_offset"], entry["last_offset"], entry["last_stable_offset"]) == (
+        77,
+        0,
+        1,
+        2,
+    )
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content + content)
+    assert dump(path)[1] == [(34, "entry 1 (offsets 0 to 1) does not grow")]
+    path.write_bytes(content[:-1])
+    assert dump(path)[1] == [(0, "torn: 33 bytes follow the last whole entry")]
+    content[25] = 9
+    path.write_bytes(content)
+    assert dump(path)[1] == [(0, "entry 0 says a marker is at offset 9, where no batch ends")]
+    content[1] = 7
+    path.write_bytes(content)
+    assert dump(path)[1] == [(0, "entry 0 has version 7, where 0 is known")]
+
+
+def test_a_file_of_aborted_transactions_without_a_segment_is_noticed(tmp_path: Path) -> None:
+    path = write_partition_with_an_abort(tmp_path)
+    path.with_suffix(".log").unlink()
+    assert dump(path)[1] == [(None, "there is no segment beside this index")]
+
+
+def test_a_snapshot_says_where_a_transaction_is_open(tmp_path: Path) -> None:
+    producers = Producers()
+    header = read_header(
+        encode_batch([Record(0, 1000, b"k", b"v")], producer_id=7, producer_epoch=0, is_transactional=True)
+    )
+    producers.record(header, Offset(10), 5000)
+    path = tmp_path / "00000000000000000011.snapshot"
+    path.write_bytes(producers.encode())
+    ((entry,), _) = dump(path)
+    assert (entry["open_transaction_from"], entry["open_since_ms"]) == (10, 5000)

@@ -71,12 +71,15 @@ async def running_node(
     directory_id: UUID = DIRECTORY_ID,
     ttl_s: float = 9.0,
     check_topic=lambda configs: None,
+    check_group=lambda configs: None,
 ) -> AsyncIterator[Node]:
     changes: list[ImageChanges] = []
     feed = ImageFeed(store, ClusterImage(Layout("test")), changes.append)
     registration = Registration(NodeId(node_id), Endpoint("127.0.0.1", 9091 + node_id), rack, directory_id)
     membership = Membership(store, feed, registration, Rng(node_id), ttl_s=ttl_s)
-    controller = Controller(store, feed, Rng(node_id), fence=membership.fence, check_topic=check_topic)
+    controller = Controller(
+        store, feed, Rng(node_id), fence=membership.fence, check_topic=check_topic, check_group=check_group
+    )
     await feed.load()
     following = asyncio.create_task(feed.run())
     try:

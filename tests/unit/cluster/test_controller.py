@@ -503,6 +503,11 @@ async def test_a_creation_whose_outcome_is_unknown_says_so_and_is_not_tried_agai
     (result,) = await node.controller.create_topics([NewTopic("a")])
     assert isinstance(result, Ambiguous)
     (again,) = await Controller(
-        node.store, node.feed, Rng(9), fence=node.membership.fence, check_topic=lambda configs: None
+        node.store,
+        node.feed,
+        Rng(9),
+        fence=node.membership.fence,
+        check_topic=lambda configs: None,
+        check_group=lambda configs: None,
     ).create_topics([NewTopic("a")])
     assert isinstance(again, TopicAlreadyExists)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.unit.groups.consuming import World
 
 from penstock.clock import Rng
 from penstock.config import BrokerConfig
@@ -13,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
+from penstock.records.markers import Marker, encode_marker
 
 
 class _InstantSelector(selectors.DefaultSelector):
@@ -80,6 +82,12 @@ class MemoryLedger:
             self.held.append(committed)
         return committed
 
+    def append_marker(
+        self, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool = False
+    ) -> asyncio.Future[int]:
+        ids = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+        return self.append(encode_marker(marker, offset=0, timestamp=0, **ids))
+
     def release(self) -> None:
         assert self.held is not None
         held, self.held = self.held, None
@@ -125,3 +133,11 @@ async def coordinator(make_coordinator: Any, ledger: MemoryLedger) -> AsyncItera
     await coordinator.lead(ledger)
     yield coordinator
     coordinator.close()
+
+
+@pytest.fixture
+async def world(clock: Any, ledger: Any, settings: dict[str, str]) -> AsyncIterator[World]:
+    world = World(clock, ledger, settings)
+    await world.start()
+    yield world
+    world.coordinator.close()

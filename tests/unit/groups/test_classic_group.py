@@ -6,9 +6,11 @@ import pytest
 
 from penstock.coordination import Decision, Now
 from penstock.errors import ErrorCode
-from penstock.groups.classic_group import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ClassicGroup
+from penstock.groups.classic_group import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup
+from penstock.groups.classic_refusals import PENDING_MEMBERS_MAX
 from penstock.groups.group_state import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from penstock.groups.member import JoinReply, JoinRequest, Leaver, SyncReply, SyncRequest
+from penstock.groups.rebalance_cause import CauseKind
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -267,6 +269,7 @@ def test_the_leader_that_rejoins_starts_a_rebalance_though_nothing_changed(drive
     assert driver.group.state is PREPARING
     assert driver.group.last_rebalance is not None
     assert "topics changed" in driver.group.last_rebalance.reason
+    assert driver.group.last_rebalance.kind is CauseKind.REJOINED
     driver.join(ids[1])
     assert leader.value.generation == 2
     assert driver.group.rebalances == 2
@@ -576,6 +579,7 @@ def test_a_member_without_heartbeats_is_removed_and_the_others_rebalance(driver:
     assert driver.heartbeat(ids[1]) is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.group.last_rebalance is not None
     assert ids[1] in driver.group.last_rebalance.reason
+    assert driver.group.last_rebalance.kind is CauseKind.TIMED_OUT
 
 
 def test_heartbeats_are_checked(driver: Driver) -> None:
@@ -653,6 +657,7 @@ def test_members_leave_in_a_batch_and_each_is_answered(driver: Driver) -> None:
     assert driver.group.state is PREPARING
     assert driver.group.last_rebalance is not None
     assert "done" in driver.group.last_rebalance.reason
+    assert driver.group.last_rebalance.kind is CauseKind.LEFT
 
 
 def test_a_leaver_that_waits_to_join_is_told_that_it_is_gone(driver: Driver) -> None:

@@ -106,7 +106,7 @@ def test_a_key_without_a_value_is_a_deletion() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (pack(">h", 3) + text("g"), b""),
+        (pack(">h", 3) + text("g"), pack(">h", 1)),
         (pack(">h", 21), None),
         (pack(">h", -1), b""),
         (b"\x00\x01" + text("g") + text("t") + pack(">i", 0), pack(">h", 5)),

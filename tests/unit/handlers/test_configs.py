@@ -131,6 +131,10 @@ async def test_a_group_has_settings_of_its_own(node: Any) -> None:
     assert await value(node, GROUP, "readers", key) == ("45000", 5)
     assert (await alter(node, GROUP, "readers", (key, SET, "50000"))).error_code == 0
     assert await value(node, GROUP, "readers", key) == ("50000", 8)
+    refused = await alter(node, GROUP, "readers", (key, SET, "1000"))
+    assert refused.error_code == ErrorCode.INVALID_CONFIG
+    assert "group.consumer.min.session.timeout.ms" in refused.error_message
+    assert await value(node, GROUP, "readers", key) == ("50000", 8)
 
 
 async def test_resources_that_are_not_there_are_refused_one_by_one(node: Any) -> None:

@@ -270,7 +270,7 @@ async def test_a_request_cut_short_is_no_request(node: Any) -> None:
 
 def waits(node: Any, answer: Any, topic: str = "orders") -> bool:
     """Whether the fetch stands in the partition's list, and its connection takes nothing behind it."""
-    return not answer.done() and bool(node.partition(topic).waiting) and node.connection.is_fetching
+    return not answer.done() and bool(node.partition(topic).waiting) and node.connection.holds_back_the_next
 
 
 async def begin(node: Any, *asked: dict[str, Any], **limits: Any) -> asyncio.Future[Any]:
@@ -287,7 +287,7 @@ async def test_an_append_wakes_the_fetch_that_waits_for_it(node: Any) -> None:
     assert waits(node, answer)
     size = len(append(node, "orders", 100, 1))
     assert sizes(decode(await answer, BY_NAME)) == [0, size]
-    assert not node.connection.is_fetching
+    assert not node.connection.holds_back_the_next
     assert not node.partition("orders", 0).waiting
     assert not node.partition("orders", 1).waiting
 
@@ -361,7 +361,7 @@ async def test_a_consumer_that_hung_up_is_forgotten(node: Any) -> None:
     answer.cancel()
     await asyncio.gather(answer, return_exceptions=True)
     assert not node.partition("orders").waiting
-    assert not node.connection.is_fetching
+    assert not node.connection.holds_back_the_next
 
 
 async def test_what_was_too_little_is_not_kept_while_the_fetch_waits(node: Any) -> None:

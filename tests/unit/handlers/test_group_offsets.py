@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from penstock.errors import ErrorCode, MessageTooLarge
+from penstock.groups.offsets import OffsetToCommit
 from penstock.handlers import group_offsets, groups
 from penstock.wire.apis import BY_KEY, ApiKey
 
@@ -156,6 +157,27 @@ async def test_all_offsets_of_a_group_are_fetched(served: Any, version: int) -> 
     await commit(served, 9, (0, 10), (1, 11))
     assert fetched(await fetch(served, version, None), version) == {0: 10, 1: 11}
     assert fetched(await fetch(served, version, []), version) == {}
+
+
+@pytest.mark.parametrize("version", versions(FETCH))
+async def test_an_offset_that_a_transaction_may_change_is_withheld_from_those_who_ask_for_stable_ones(
+    served: Any, version: int
+) -> None:
+    await commit(served, 9, (0, 10))
+    topic_id = served.context.image.topics["orders"].id
+    pending = [OffsetToCommit("orders", topic_id, index, 20, -1, "") for index in (0, 1)]
+    await served.context.groups.commit_in_transaction("g", 7, 0, ("", None, -1), pending)
+    asked = [{**named(served, version), "partition_indexes": (0, 1)}]
+    assert fetched(await fetch(served, version, asked), version) == {0: 10, 1: -1}
+    if version < 7:
+        return
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    for topics, expected in ((asked, {0: unstable, 1: unstable}), (None, {0: unstable})):
+        reply = await fetch(served, version, topics, require_stable=True)
+        answer = reply.groups[0] if version >= 8 else reply
+        found = {partition.partition_index: partition.error_code for partition in answer.topics[0].partitions}
+        assert found == expected
+        assert set(fetched(reply, version).values()) == {-1}
 
 
 async def test_several_groups_are_fetched_at_once(served: Any) -> None:

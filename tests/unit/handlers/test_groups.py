@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import CoordinatorNotAvailable, ErrorCode, MessageTooLarge
 from penstock.handlers import groups
 from penstock.handlers.groups import group_code
-from penstock.model import GROUP_OFFSETS_TOPIC
+from penstock.model import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.replication.ledger import PartitionLedger
 from penstock.wire.apis import BY_KEY, ApiKey
 
@@ -96,9 +96,17 @@ async def test_a_groups_coordinator_is_found_and_its_topic_made(node: Any, versi
     assert GROUP_OFFSETS_TOPIC in node.context.image.topics
 
 
-async def test_a_transactional_producer_is_sent_to_this_broker(node: Any) -> None:
-    reply = await node.call(groups.handle_find_coordinator, ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["t"])
-    assert (reply.coordinators[0].error_code, reply.coordinators[0].node_id) == (0, node.context.node.node_id)
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
+async def test_a_transactional_ids_coordinator_is_found_and_its_topic_made(node: Any, version: int) -> None:
+    body: dict[str, Any] = {"key": "t"} if version < 4 else {"coordinator_keys": ["t", "u"]}
+    reply = await node.call(groups.handle_find_coordinator, ApiKey.FIND_COORDINATOR, version, key_type=1, **body)
+    for answer in [reply] if version < 4 else reply.coordinators:
+        assert (answer.error_code, answer.node_id) == (0, node.context.node.node_id)
+    topic = node.context.image.topics[TRANSACTION_STATE_TOPIC]
+    assert len(topic.partitions) == node.context.config.transaction_state_log_num_partitions
+    settings = node.context.config.topic(topic.configs)
+    assert (settings.cleanup_policy, settings.min_insync_replicas) == ({"compact"}, 1)
+    assert GROUP_OFFSETS_TOPIC not in node.context.image.topics
 
 
 async def test_an_unknown_kind_of_coordinator_is_refused(node: Any) -> None:

@@ -231,6 +231,21 @@ async def test_a_cursor_past_the_end_or_at_a_topic_that_is_gone_goes_on_behind_i
 # ApiVersions and DescribeCluster
 
 
+@pytest.mark.parametrize("version", [3, 4])
+async def test_api_versions_tells_which_features_are_on(node: Any, version: int) -> None:
+    body = {"client_software_name": "x", "client_software_version": "1"}
+    answer = await node.call(handle_api_versions, ApiKey.API_VERSIONS, version, **body)
+    assert answer.finalized_features_epoch == 0
+    assert {one.name: (one.min_version_level, one.max_version_level) for one in answer.finalized_features} == {
+        "transaction.version": (2, 2),
+        "group.version": (1, 1),
+    }
+    # Clients of version 3 fail on a feature that starts at 0.
+    assert {one.name: (one.min_version, one.max_version) for one in answer.supported_features} == (
+        {"transaction.version": (0, 2), "group.version": (0, 1)} if version >= 4 else {}
+    )
+
+
 async def test_api_versions_remembers_the_software_and_refuses_a_name_that_is_none(node: Any) -> None:
     async def ask(name: str, version: str) -> ErrorCode:
         body = {"client_software_name": name, "client_software_version": version}

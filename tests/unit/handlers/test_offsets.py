@@ -71,10 +71,11 @@ async def test_a_special_time_its_version_does_not_know_is_refused(orders: Any) 
         assert await list_one(orders, timestamp, version) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
-async def test_a_reader_of_committed_records_is_told_the_last_stable_offset(
-    orders: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(orders.partition("orders")), "last_stable_offset", property(lambda _: Offset(3)))
+async def test_a_reader_of_committed_records_is_told_the_last_stable_offset(node: Any) -> None:
+    orders = node
+    await orders.create("orders")
+    orders.append("orders", 100, 200, 300)
+    orders.append("orders", 900, 400, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     assert await list_one(orders, LATEST, isolation_level=1) == (0, 3, -1)
     assert await list_one(orders, LATEST, isolation_level=0) == (0, 5, -1)
     assert await list_one(orders, 301, isolation_level=1) == (0, -1, -1)
@@ -282,6 +283,19 @@ async def test_one_bad_partition_does_not_keep_another_from_being_cut(orders: An
     answer = await orders.call(handle_delete_records, DELETE, topics=topics, timeout=30_000)
     seen = [(each.partition_index, int(each.error_code), each.low_watermark) for each in answer.topics[0].partitions]
     assert seen == [(7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), (0, 0, 4)]
+
+
+async def test_records_are_deleted_past_the_start_of_an_open_transaction(node: Any) -> None:
+    await node.create("orders")
+    transaction = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    node.append("orders", 100, 200, base_sequence=0, **transaction)
+    node.append("orders", 300, base_sequence=2, **transaction)
+    assert await delete(node, 1) == (0, 1)
+    assert await list_one(node, LATEST, isolation_level=1) == (0, 1, -1)
+    assert await delete(node, -1) == (0, 3)
+    assert await list_one(node, LATEST, isolation_level=1) == (0, 3, -1)
+    node.append("orders", 400)
+    assert await list_one(node, LATEST, isolation_level=1) == (0, 3, -1), "its marker has not come"
 
 
 async def test_records_that_were_never_synced_are_synced_before_they_are_cut_off(orders: Any) -> None:

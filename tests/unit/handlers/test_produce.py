@@ -212,9 +212,9 @@ BATCH_ERRORS = {
     "an offset of its own": (changed(batch(), 0, ">q", 5), ErrorCode.INVALID_RECORD),
     "a negative offset": (changed(batch(), 0, ">q", -5), ErrorCode.INVALID_RECORD),
     "a sequence without a number": (batch(producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
-    "a transaction": (
+    "a transaction that is not named": (
         batch(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
-        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ),
     "a compression there is none": (changed(batch(), 21, ">h", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "the last compression there is none": (changed(batch(), 21, ">h", 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),

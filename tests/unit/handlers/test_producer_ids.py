@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.handlers.transacting import SETTINGS, producer
 
 from penstock.cluster.controller import PRODUCER_IDS_PER_BLOCK
 from penstock.cluster.store import Unavailable
@@ -114,13 +115,6 @@ async def test_a_store_that_is_away_is_told_to_all_who_wait_and_asked_again_late
     assert (await init(ids, transactional_id=None))[0] == 0
 
 
-async def test_a_transactional_producer_is_turned_away_for_good(init: Init) -> None:
-    blocks = Blocks()
-    refused = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
-    assert await init(ProducerIds(blocks.allocate), transactional_id="payments") == refused
-    assert blocks.asked == 0
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -131,3 +125,49 @@ async def test_a_transactional_producer_is_turned_away_for_good(init: Init) -> N
 )
 async def test_half_an_identity_is_refused(init: Init, body: dict[str, Any]) -> None:
     assert await init(ProducerIds(Blocks().allocate), **body) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+# Transactional producers
+
+
+@pytest.fixture
+def settings() -> dict[str, str]:
+    return SETTINGS
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_a_transactional_producer_keeps_its_id_and_fences_the_one_before(node: Any, version: int) -> None:
+    first = await producer(node, version=version)
+    second = await producer(node, version=version)
+    assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
+    assert (await producer(node, "another", version=version)).producer_id != first.producer_id
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_a_producer_goes_on_with_the_identity_it_has_and_no_other(node: Any, version: int) -> None:
+    one = await producer(node)
+    identity = {"producer_id": one.producer_id, "producer_epoch": one.epoch}
+    assert await one.init(version, **identity) == "NONE"
+    assert one.epoch == 1
+    # The same again is a retry of what was lost on the way, and is given the same.
+    assert await one.init(version, **identity) == "NONE"
+    assert one.epoch == 1
+    await producer(node)
+    # Versions before 4 have no word for a fenced producer.
+    fenced = "PRODUCER_FENCED" if version >= 4 else "INVALID_PRODUCER_EPOCH"
+    assert await one.init(version, **identity) == fenced
+    assert await one.init(version, producer_id=987_654, producer_epoch=0) == fenced
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+async def test_a_transaction_needs_a_time_the_broker_allows(node: Any, version: int, timeout_ms: int) -> None:
+    one = await producer(node)
+    assert await one.init(version, transaction_timeout=timeout_ms) == "INVALID_TRANSACTION_TIMEOUT"
+
+
+async def test_who_asks_another_broker_than_the_coordinator_is_told_to_look_for_it(node: Any) -> None:
+    one = await producer(node)
+    node.context.transactions.resign(node.context.transactions.partition_of("t"))
+    for version in range(6):
+        assert await one.init(version) == "NOT_COORDINATOR"

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulation.watched_disk import Act, WatchedDisk
@@ -9,8 +10,9 @@ from tests.unit.log.making import AT, NOW, TOPIC_ID, make_batch, open_at, values
 
 from penstock.clock import SystemClock
 from penstock.disk import RealDisk
-from penstock.errors import StorageFailed
+from penstock.errors import InvalidProducerEpoch, StorageFailed
 from penstock.model import LeaderEpoch, Offset
+from penstock.records.markers import ControlType, Marker
 from penstock.replication.ledger import PartitionLedger
 from penstock.replication.partition import Partition
 
@@ -82,3 +84,21 @@ async def test_a_commit_that_fails_is_told_through_what_the_append_gave(
     committed = ledger.append(batch("a"))
     with pytest.raises(StorageFailed):
         await committed
+
+
+async def test_a_marker_is_appended_as_a_batch_is_and_fences_what_it_has_ended(ledger: PartitionLedger) -> None:
+    transactional: dict[str, Any] = {"producer": 7, "is_transactional": True}
+    await ledger.append(bytes(make_batch("a", timestamp=NOW, **transactional)[0]))
+    commit = Marker(ControlType.COMMIT, 0)
+    with pytest.raises(InvalidProducerEpoch):
+        # It is that of an earlier transaction, whose epoch was raised to this one when it ended.
+        ledger.append_marker(commit, 7, 0, is_version_2=True)
+    ended = ledger.append_marker(commit, 7, 1, is_version_2=True)
+    assert not ended.done()
+    assert await ended == 1
+    headers = [header async for header, _ in ledger.read_all()]
+    assert [(header.is_control, header.producer_epoch) for header in headers] == [(False, 0), (True, 1)]
+    with pytest.raises(InvalidProducerEpoch):
+        ledger.append(bytes(make_batch("b", timestamp=NOW, **transactional)[0]))
+    with pytest.raises(InvalidProducerEpoch):
+        ledger.append_marker(commit, 7, 0, is_version_2=False)

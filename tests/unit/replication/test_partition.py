@@ -13,6 +13,7 @@ from penstock.disk import RealDisk
 from penstock.errors import FencedLeaderEpoch, StorageFailed, UnknownLeaderEpoch
 from penstock.log.partition_log import Appended
 from penstock.model import LeaderEpoch
+from penstock.records.markers import ControlType, Marker
 from penstock.replication.partition import Partition
 from penstock.replication.waiting import FetchWait
 
@@ -131,6 +132,54 @@ async def test_an_append_wakes_whoever_waits_for_data_and_a_repeat_does_not(make
     assert not wait.done.done(), "nothing new has come"
     send(partition)
     assert wait.done.done()
+
+
+COMMIT = Marker(ControlType.COMMIT, 0)
+
+
+async def test_committed_readers_wait_for_the_marker_and_others_do_not(make: Make) -> None:
+    partition = make()
+    committed, other = FetchWait(1, (partition,), is_committed=True), FetchWait(1, (partition,))
+    send(partition, producer=7, sequence=0, is_transactional=True)
+    assert (committed.done.done(), other.done.done()) == (False, True)
+    send(partition)
+    assert not committed.done.done(), "what stands behind an open transaction has not come yet"
+    assert (partition.high_watermark, partition.last_stable_offset) == (2, 0)
+    appended = partition.append_marker(COMMIT, 7, 0, NOW)
+    assert appended == (2, 3, False)
+    assert committed.done.done()
+    assert (partition.high_watermark, partition.last_stable_offset) == (3, 3)
+
+
+async def test_a_marker_that_moves_nothing_wakes_no_committed_reader(make: Make) -> None:
+    partition = make()
+    send(partition, producer=7, sequence=0, is_transactional=True)
+    send(partition, producer=8, sequence=0, is_transactional=True)
+    wait, other = FetchWait(1, (partition,), is_committed=True), FetchWait(10**6, (partition,))
+    partition.append_marker(COMMIT, 8, 0, NOW)
+    assert not wait.done.done()
+    partition.append_marker(COMMIT, 7, 0, NOW)
+    assert wait.done.done()
+    assert not other.done.done(), "a marker is a few bytes"
+
+
+async def test_without_transactions_committed_readers_are_woken_by_size(make: Make) -> None:
+    partition = make()
+    _, header = make_batch("a")
+    wait = FetchWait(header.size + 1, (partition,), is_committed=True)
+    send(partition)
+    assert not wait.done.done()
+    send(partition)
+    assert wait.done.done()
+
+
+async def test_a_marker_is_waited_for_like_data(make: Make, syncs: Syncs) -> None:
+    partition = make()
+    send(partition, producer=7, sequence=0, is_transactional=True)
+    wait = partition.safe(partition.append_marker(COMMIT, 7, 0, NOW), ALL)
+    assert wait is not None
+    await wait
+    assert (partition.log.durable_offset, syncs.count) == (2, 1)
 
 
 async def test_a_partition_that_leaves_lets_go_of_those_who_wait(make: Make) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import ErrorCode
 from penstock.handlers import fetch
+from penstock.records.record import Record, encode_batch
 from penstock.server.connection import OWN_BUFFER_BYTES_MIN, REQUESTS_IN_FLIGHT_MAX, WRITE_HIGH_BYTES
 from penstock.testing import EmbeddedBroker
 from penstock.wire.apis import ApiKey
@@ -412,3 +414,39 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(
     other = connect(penstock_broker)
     other.send(frames.produce(1, "orders", acks=-1))
     assert other.receive(PRODUCE, 9)[1].responses[0].partition_responses[0].base_offset == 10
+
+
+# Transactions
+
+
+def test_nothing_overtakes_a_batch_that_waits_to_join_its_transaction(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, inside: Any, stable_storage: Gate
+) -> None:
+    create(penstock_broker, "orders")
+    look, wire, other = inside(penstock_broker), connect(penstock_broker), connect(penstock_broker)
+    wire.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["t"])
+    while (given := wire.ask(ApiKey.INIT_PRODUCER_ID, transactional_id="t", transaction_timeout=60_000)).error_code:
+        assert given.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def produce(sequence: int) -> bytes:
+        records = encode_batch(
+            [Record(0, 1_700_000_000_000, b"key", b"value")],
+            producer_id=given.producer_id,
+            producer_epoch=given.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        data = [{"name": "orders", "partition_data": [{"index": 0, "records": bytes(records)}]}]
+        body = {"transactional_id": "t", "acks": -1, "timeout": 30_000, "topic_data": data}
+        return frames.make(PRODUCE, 12, sequence, **body)
+
+    before = look.requests("Produce")
+    stable_storage.clear()
+    wire.send(b"".join(produce(sequence) for sequence in range(5)))
+    look.until(lambda: penstock_broker.broker.metrics.requests.child("Produce").value > before)
+    assert other.ask(API_VERSIONS, 0).error_code == 0
+    assert look.requests("Produce") == before + 1
+    stable_storage.set()
+    answers = [wire.receive(PRODUCE, 12) for _ in range(5)]
+    results = [answer.responses[0].partition_responses[0] for _, answer in answers]
+    assert [(result.error_code, result.base_offset) for result in results] == [(0, offset) for offset in range(5)]

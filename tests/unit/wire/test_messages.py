@@ -174,3 +174,10 @@ def test_importing_messages_and_decoding_one_loads_one_version_and_no_hypothesis
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_time_that_is_not_there_is_none_where_kio_would_refuse_the_message() -> None:
+    state = {"transactional_id": "a", "transaction_state": "Empty", "transaction_start_time": -1}
+    body = encode_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transaction_states": [state]})
+    (decoded,) = decode_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, body).transaction_states
+    assert decoded.transaction_start_time is None

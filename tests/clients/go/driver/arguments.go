@@ -31,12 +31,26 @@ type OpenProducer struct {
 	Idempotent          bool
 	TransactionalID     string `json:"transactional_id"`
 	BatchRecords        int    `json:"batch_records"`
+	// How long a transaction may stay open.
+	TransactionTimeoutMs int `json:"transaction_timeout_ms"`
 }
 
 // Send sends records and waits for all of them.
 type Send struct {
 	Producer, Topic string
 	Records         []Record
+}
+
+// SendOffsets takes a group's offsets into the transaction of a producer.
+type SendOffsets struct {
+	Producer, Consumer, Group string
+	Offsets                   []Place
+}
+
+// EndTransaction commits or aborts.
+type EndTransaction struct {
+	Producer string
+	Commit   bool
 }
 
 // Start of a reader: an offset, "beginning", "end", or a time.
@@ -75,6 +89,7 @@ type OpenConsumer struct {
 	Reset, Strategy     string
 	InstanceID          string `json:"instance_id"`
 	SessionTimeoutMs    int    `json:"session_timeout_ms"`
+	Isolation           string
 }
 
 // Named is a producer or a consumer.

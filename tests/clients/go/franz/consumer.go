@@ -48,6 +48,7 @@ func (it *franz) openConsumer(with driver.OpenConsumer) (any, error) {
 		kgo.ClientID(with.Consumer),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.FetchIsolationLevel(isolation(with.Isolation)),
 		kgo.WithHooks(first),
 	)
 	if with.Assign != nil {
@@ -148,6 +149,13 @@ func (it *franz) closeConsumer(with driver.Named) (any, error) {
 	it.mutex.Unlock()
 	opened.close()
 	return nil, nil
+}
+
+func isolation(name string) kgo.IsolationLevel {
+	if name == "read_committed" {
+		return kgo.ReadCommitted()
+	}
+	return kgo.ReadUncommitted()
 }
 
 func offset(start driver.Start) kgo.Offset {

@@ -41,13 +41,15 @@ func main() {
 		admins:    map[string]*kgo.Client{},
 	}
 	commands := driver.Commands{
-		"open_producer":  driver.With(it.openProducer),
-		"send":           driver.With(it.send),
-		"close_producer": driver.With(it.closeProducer),
-		"open_consumer":  driver.With(it.openConsumer),
-		"commit":         driver.With(it.commit),
-		"close_consumer": driver.With(it.closeConsumer),
-		"close_all":      driver.With(it.closeAll),
+		"open_producer":     driver.With(it.openProducer),
+		"send":              driver.With(it.send),
+		"begin_transaction": driver.With(it.beginTransaction),
+		"end_transaction":   driver.With(it.endTransaction),
+		"close_producer":    driver.With(it.closeProducer),
+		"open_consumer":     driver.With(it.openConsumer),
+		"commit":            driver.With(it.commit),
+		"close_consumer":    driver.With(it.closeConsumer),
+		"close_all":         driver.With(it.closeAll),
 	}
 	it.addAdministration(commands)
 	driver.Serve(commands)
@@ -71,7 +73,7 @@ func (it *franz) openProducer(with driver.OpenProducer) (any, error) {
 		kgo.RequiredAcks(acknowledgements[with.Acks]),
 		kgo.RecordPartitioner(partitioner{kgo.StickyKeyPartitioner(nil)}),
 	)
-	if !with.Idempotent {
+	if !with.Idempotent && with.TransactionalID == "" {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
 	if with.BatchRecords > 0 {
@@ -79,6 +81,9 @@ func (it *franz) openProducer(with driver.OpenProducer) (any, error) {
 	}
 	if with.TransactionalID != "" {
 		options = append(options, kgo.TransactionalID(with.TransactionalID))
+	}
+	if with.TransactionTimeoutMs > 0 {
+		options = append(options, kgo.TransactionTimeout(time.Duration(with.TransactionTimeoutMs)*time.Millisecond))
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
@@ -123,6 +128,22 @@ func (it *franz) send(with driver.Send) (any, error) {
 		places[number] = [2]int64{int64(record.Partition), record.Offset}
 	}
 	return places, nil
+}
+
+func (it *franz) beginTransaction(with driver.Named) (any, error) {
+	it.mutex.Lock()
+	client := it.producers[with.Producer]
+	it.mutex.Unlock()
+	return nil, client.BeginTransaction()
+}
+
+func (it *franz) endTransaction(with driver.EndTransaction) (any, error) {
+	it.mutex.Lock()
+	client := it.producers[with.Producer]
+	it.mutex.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), callDeadline)
+	defer cancel()
+	return nil, client.EndTransaction(ctx, kgo.TransactionEndTry(with.Commit))
 }
 
 func (it *franz) closeProducer(with driver.Named) (any, error) {

@@ -29,6 +29,9 @@ func (it *driven) openConsumer(with driver.OpenConsumer) (any, error) {
 	config.Consumer.Retry.Backoff = quick
 	config.Consumer.MaxWaitTime = 100 * time.Millisecond // a consumer ends only when its last fetch has
 	config.Consumer.Return.Errors = true
+	if with.Isolation == "read_committed" {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	open := openMember

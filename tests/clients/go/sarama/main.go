@@ -45,13 +45,16 @@ func main() {
 		admins:    map[string]sarama.ClusterAdmin{},
 	}
 	commands := driver.Commands{
-		"open_producer":  driver.With(it.openProducer),
-		"send":           driver.With(it.send),
-		"close_producer": driver.With(it.closeProducer),
-		"open_consumer":  driver.With(it.openConsumer),
-		"commit":         driver.With(it.commit),
-		"close_consumer": driver.With(it.closeConsumer),
-		"close_all":      driver.With(it.closeAll),
+		"open_producer":     driver.With(it.openProducer),
+		"send":              driver.With(it.send),
+		"begin_transaction": driver.With(it.beginTransaction),
+		"send_offsets":      driver.With(it.sendOffsets),
+		"end_transaction":   driver.With(it.endTransaction),
+		"close_producer":    driver.With(it.closeProducer),
+		"open_consumer":     driver.With(it.openConsumer),
+		"commit":            driver.With(it.commit),
+		"close_consumer":    driver.With(it.closeConsumer),
+		"close_all":         driver.With(it.closeAll),
 	}
 	it.addAdministration(commands)
 	driver.Serve(commands)
@@ -78,6 +81,11 @@ func (it *driven) openProducer(with driver.OpenProducer) (any, error) {
 	if with.Idempotent || with.TransactionalID != "" {
 		config.Producer.Idempotent = true
 		config.Producer.Transaction.ID = with.TransactionalID
+		config.Producer.Transaction.Retry.Max = retries
+		config.Producer.Transaction.Retry.Backoff = quick
+		if with.TransactionTimeoutMs > 0 {
+			config.Producer.Transaction.Timeout = time.Duration(with.TransactionTimeoutMs) * time.Millisecond
+		}
 		config.Net.MaxOpenRequests = 1
 	}
 	producer, err := sarama.NewAsyncProducer([]string{with.Bootstrap}, config)
@@ -130,6 +138,35 @@ func message(topic string, number int, record driver.Record) *sarama.ProducerMes
 		sent.Partition = *record.Partition
 	}
 	return sent
+}
+
+func (it *driven) beginTransaction(with driver.Named) (any, error) {
+	it.mutex.Lock()
+	producer := it.producers[with.Producer]
+	it.mutex.Unlock()
+	return nil, producer.BeginTxn()
+}
+
+func (it *driven) sendOffsets(with driver.SendOffsets) (any, error) {
+	it.mutex.Lock()
+	producer := it.producers[with.Producer]
+	it.mutex.Unlock()
+	reached := map[string][]*sarama.PartitionOffsetMetadata{}
+	for _, place := range with.Offsets {
+		one := &sarama.PartitionOffsetMetadata{Partition: place.Partition, Offset: place.Offset, LeaderEpoch: -1}
+		reached[place.Topic] = append(reached[place.Topic], one)
+	}
+	return nil, producer.AddOffsetsToTxn(reached, with.Group)
+}
+
+func (it *driven) endTransaction(with driver.EndTransaction) (any, error) {
+	it.mutex.Lock()
+	producer := it.producers[with.Producer]
+	it.mutex.Unlock()
+	if with.Commit {
+		return nil, producer.CommitTxn()
+	}
+	return nil, producer.AbortTxn()
 }
 
 func (it *driven) closeProducer(with driver.Named) (any, error) {

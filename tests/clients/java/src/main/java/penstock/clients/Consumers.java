@@ -5,6 +5,8 @@ import java.util.ArrayList;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -30,6 +32,13 @@ final class Consumers {
         });
     }
 
+    /** What a transaction says about the group whose offsets it takes along. */
+    ConsumerGroupMetadata groupOf(String name) throws Exception {
+        AtomicReference<ConsumerGroupMetadata> group = new AtomicReference<>();
+        consumers.get(name).run(mine -> group.set(mine.groupMetadata()));
+        return group.get();
+    }
+
     void closeAll() throws Exception {
         for (String name : new ArrayList<>(consumers.keySet())) {
             consumers.remove(name).close();
@@ -48,9 +57,16 @@ final class Consumers {
         settings.put("client.id", name);
         settings.put("enable.auto.commit", "false");
         settings.put("auto.offset.reset", Driver.text(arguments, "reset", "earliest"));
-        settings.put("partition.assignment.strategy", STRATEGIES.get(Driver.text(arguments, "strategy", "range")));
-        settings.put("session.timeout.ms", Driver.text(arguments, "session_timeout_ms", "10000"));
-        settings.put("heartbeat.interval.ms", "200");
+        String protocol = Driver.text(arguments, "protocol", "classic");
+        if (protocol.equals("classic")) {
+            // In the consumer protocol all of this is the broker's business.
+            settings.put("partition.assignment.strategy", STRATEGIES.get(Driver.text(arguments, "strategy", "range")));
+            settings.put("session.timeout.ms", Driver.text(arguments, "session_timeout_ms", "10000"));
+            settings.put("heartbeat.interval.ms", "200");
+        } else {
+            settings.put("group.protocol", protocol);
+        }
+        settings.put("isolation.level", Driver.text(arguments, "isolation", "read_uncommitted"));
         settings.put("fetch.max.wait.ms", "100"); // closing waits for the last fetch
         PollingConsumer consumer = new PollingConsumer(
             name, new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer()));

@@ -27,8 +27,8 @@ public final class Driver {
     private final Map<String, Command> commands = new HashMap<>();
 
     private Driver() {
-        Producers producers = new Producers();
         Consumers consumers = new Consumers();
+        Producers producers = new Producers(consumers);
         Administration administration = new Administration();
         producers.addTo(commands);
         consumers.addTo(commands);

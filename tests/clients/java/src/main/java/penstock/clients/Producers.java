@@ -3,14 +3,18 @@ package penstock.clients;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -21,10 +25,21 @@ final class Producers {
     private static final int RECORD_BYTES = 24;
 
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new ConcurrentHashMap<>();
+    private final Consumers consumers; // who know the groups whose offsets go into a transaction
+
+    Producers(Consumers consumers) {
+        this.consumers = consumers;
+    }
 
     void addTo(Map<String, Driver.Command> commands) {
         commands.put("open_producer", this::open);
         commands.put("send", this::send);
+        commands.put("begin_transaction", arguments -> {
+            producers.get(arguments.get("producer").asText()).beginTransaction();
+            return null;
+        });
+        commands.put("send_offsets", this::sendOffsets);
+        commands.put("end_transaction", this::end);
         commands.put("close_producer", arguments -> {
             producers.remove(arguments.get("producer").asText()).close();
             return null;
@@ -50,6 +65,7 @@ final class Producers {
         }
         if (transactionalId != null) {
             settings.put("transactional.id", transactionalId);
+            settings.put("transaction.timeout.ms", Driver.text(arguments, "transaction_timeout_ms", "60000"));
         }
         KafkaProducer<byte[], byte[]> producer =
             new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
@@ -73,6 +89,27 @@ final class Producers {
             places.add(List.of((long) place.partition(), place.offset()));
         }
         return places;
+    }
+
+    private Object sendOffsets(JsonNode arguments) throws Exception {
+        Map<TopicPartition, OffsetAndMetadata> reached = new HashMap<>();
+        for (JsonNode place : arguments.get("offsets")) {
+            TopicPartition partition = new TopicPartition(place.get(0).asText(), place.get(1).asInt());
+            reached.put(partition, new OffsetAndMetadata(place.get(2).asLong()));
+        }
+        ConsumerGroupMetadata group = consumers.groupOf(arguments.get("consumer").asText());
+        producers.get(arguments.get("producer").asText()).sendOffsetsToTransaction(reached, group);
+        return null;
+    }
+
+    private Object end(JsonNode arguments) {
+        KafkaProducer<byte[], byte[]> producer = producers.get(arguments.get("producer").asText());
+        if (arguments.get("commit").asBoolean()) {
+            producer.commitTransaction();
+        } else {
+            producer.abortTransaction();
+        }
+        return null;
     }
 
     private static ProducerRecord<byte[], byte[]> record(String topic, JsonNode record) {
