@@ -13,9 +13,11 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -142,9 +144,68 @@ class RealFile:
             os.close(fd)
 
 
+class IoThreads:
+    """Threads that may block, so that the event loop need not.
+
+    Every sync goes through here. An executor's way there and back takes twice the time: a future of its own kind for
+    each job, a lock and a condition, and a chain from one future to the other.
+    Called on one event loop's thread only; threads start when there is work for them.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count_max = count
+        self._jobs: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._is_closed = False
+
+    def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        if self._is_closed:
+            raise RuntimeError("the disk is closed")
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._unfinished += 1
+        if len(self._threads) < min(self._unfinished, self._count_max):
+            thread = threading.Thread(target=self._serve, name=f"penstock-io-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((done, work))
+        return done
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._is_closed = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            done, work = job
+            result: Any = None
+            error: BaseException | None = None
+            if not done.cancelled():  # nobody waits for it any more
+                try:
+                    result = work()
+                except BaseException as failure:
+                    error = failure
+            with contextlib.suppress(RuntimeError):  # the loop ended first: a crashed broker's, in a test
+                done.get_loop().call_soon_threadsafe(self._finish, done, result, error)
+            del job, done, work, result, error  # an idle thread keeps nothing alive
+
+    def _finish(self, done: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+        self._unfinished -= 1
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+
 class RealDisk:
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(IO_THREADS, thread_name_prefix="penstock-io")
+        self._threads = IoThreads(IO_THREADS)
 
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -196,7 +257,7 @@ class RealDisk:
         return shutil.disk_usage(path).free
 
     def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
-        return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        return self._threads.run(partial(work, *arguments) if arguments else work)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=True)
+        self._threads.close()

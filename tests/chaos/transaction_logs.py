@@ -3,7 +3,7 @@
 Called by the tests that kill brokers in the middle of transactions, to know where they did.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,21 @@ class Death(NamedTuple):
 
     state: str
     markers: int  # how many of its partitions, that of the offsets among them, end with a marker
+
+
+def unmet(deaths: Collection[Death], *states: str) -> set[str]:
+    """Which of the states nobody died in, and whether anybody died before the first marker and between markers.
+
+    Which write the n-th is depends on which requests happened to share one, so the same n may fall on another place
+    in every run: whoever kills goes on until nothing is unmet.
+    """
+    met = {death.state for death in deaths}
+    for death in deaths:
+        met.add(f"{death.state} {'between' if death.markers else 'before'} markers")
+    wanted = set(states)
+    for state in ("PrepareCommit", "PrepareAbort"):
+        wanted |= {f"{state} before markers", f"{state} between markers"}
+    return wanted - met
 
 
 def read_death(data_dir: Path, topic: str) -> Death | None:

@@ -11,13 +11,16 @@ from client import Client, Producer, Record
 from driver import ClientError, Driver
 from roster import clients
 from tests.chaos.broker_process import Running, free_port, start_broker, why_not_traced
-from tests.chaos.transaction_logs import STATES, Death, read_death
+from tests.chaos.transaction_logs import Death, read_death, unmet
 
 TOPIC = "orders"
 PARTITIONS = 2
 ID = "payer"
 ENDS = (True, False, True)  # which of the transactions are meant to be committed
 FIRST, LAST = 4, 20  # appends: from the first transaction into the third
+ROUNDS_MAX = 4
+# Not the complete ones: the end of a transaction may share a write with the beginning of the next.
+STATES_MET = ("Ongoing", "PrepareCommit", "PrepareAbort")
 DEADLINE_S = 60
 
 REASON = why_not_traced()
@@ -93,18 +96,19 @@ def _committed_until(client: Client, partition: int, last: int) -> list[int]:
     return [int(value or b"-1") for value in reader.values]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @clients("version_2")
 def test_a_transaction_ends_the_same_way_wherever_the_broker_dies(driver: Driver, tmp_path: Path) -> None:
     deaths: list[Death] = []
-    for number in range(FIRST, LAST + 1):
-        broker = Broker(tmp_path / str(number), number)
-        try:
-            run(driver, broker)
-        finally:
-            broker.end()
-        if broker.death is not None:
-            deaths.append(broker.death)
-    assert {death.state for death in deaths} >= {state for state in STATES if state[:4] in ("Ongo", "Prep")}, deaths
-    for state in ("PrepareCommit", "PrepareAbort"):
-        assert {death.markers for death in deaths if death.state == state} >= {0, 1}, deaths
+    for attempt in range(ROUNDS_MAX):
+        for number in range(FIRST, LAST + 1):
+            broker = Broker(tmp_path / f"{attempt}-{number}", number)
+            try:
+                run(driver, broker)
+            finally:
+                broker.end()
+            if broker.death is not None:
+                deaths.append(broker.death)
+        if not unmet(deaths, *STATES_MET):
+            break
+    assert unmet(deaths, *STATES_MET) == set(), deaths

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.disk import Buffer, RealDisk, RealFile
+from penstock.disk import IO_THREADS, Buffer, RealDisk, RealFile
 
 
 @pytest.fixture
@@ -241,6 +241,28 @@ async def test_a_failure_on_a_thread_reaches_whoever_waits() -> None:
     with pytest.raises(OSError, match="Input/output error"):
         await disk.run(fail)
     disk.close()
+
+
+async def test_jobs_run_beside_each_other_and_one_given_up_before_it_began_never_runs() -> None:
+    disk = RealDisk()
+    meeting = threading.Barrier(IO_THREADS + 1)
+    together = [disk.run(meeting.wait, 10) for _ in range(IO_THREADS)]
+    ran: list[str] = []
+    given_up = disk.run(ran.append, "given up")
+    last = disk.run(ran.append, "last")
+    given_up.cancel()
+    await asyncio.to_thread(meeting.wait, 10)
+    await asyncio.gather(*together, last)
+    disk.close()
+    assert ran == ["last"]
+
+
+async def test_a_closed_disk_takes_no_more_work() -> None:
+    disk = RealDisk()
+    await disk.run(int)
+    disk.close()
+    with pytest.raises(RuntimeError):
+        disk.run(int)
 
 
 def test_closing_waits_for_what_is_under_way(path: Path) -> None:

@@ -4,6 +4,7 @@ Called by groups.consumer_group with each heartbeat of a member that is not ther
 Invariants:
 - A partition is given only when nobody else holds it or has yet to give it back.
 - A member enters the target's epoch only when it holds nothing that the target takes from it.
+- A member leaves its epoch with the first partition it has given back, so that it cannot commit it any more.
 - A partition keeps the epoch it was given in for as long as the member holds it.
 """
 
@@ -29,12 +30,16 @@ def reconcile(
     """Where the member stands next. `owned`: what it says it holds; None if it does not say."""
     if standing.state is MemberState.UNKNOWN and owned != {}:
         raise FencedMemberEpoch("the member is in a state that this broker does not know and must join anew")
-    if standing.state is MemberState.UNREVOKED_PARTITIONS and _holds_any_of(standing.revoking, owned):
-        return _give_up_unsubscribed(standing, subscribed)
+    epoch = standing.epoch
+    if standing.state is MemberState.UNREVOKED_PARTITIONS:
+        if _holds_any_of(standing.revoking, owned):
+            return _give_up_unsubscribed(standing, subscribed)
+        # Even if it has more to give back by now: in its old epoch it could still commit what is no longer its own.
+        epoch += 1
     wanted = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in subscribed}
     kept, taken = _split(standing.assigned, wanted)
     if taken and _holds_any_of(taken, owned):
-        return _moved(standing, standing.epoch, MemberState.UNREVOKED_PARTITIONS, kept, taken)
+        return _moved(standing, epoch, MemberState.UNREVOKED_PARTITIONS, kept, taken)
     assigned = {topic_id: dict(partitions) for topic_id, partitions in kept.items()}
     is_waiting = False
     for topic_id, partitions in wanted.items():

@@ -403,6 +403,27 @@ async def test_a_member_that_asks_for_offsets_says_its_epoch(
     assert world.coordinator.check_fetch("g", member_id, epoch) is code
 
 
+async def test_who_gave_a_partition_back_cannot_commit_it_though_it_has_more_to_give_back(world: World) -> None:
+    put_topic(world.image, "orders", 6)
+    one, two, three = world.client("one"), world.client("two"), world.client("three")
+    await settle(one)
+    await two.beat()
+    all_of_it = one.owned
+    await one.beat()  # told to give back what two is to have
+    half = one.owned
+    ((topic_id, before),) = all_of_it.items()
+    given_back = min(before - half[topic_id])
+    await three.beat()  # takes more of it
+    reply = await one.send(owned=half)
+    assert world.group.facts.members["one"].standing.state is MemberState.UNREVOKED_PARTITIONS
+    assert await world.commit(one, partition=given_back) is ErrorCode.STALE_MEMBER_EPOCH
+    assert await world.commit(one, partition=min(half[topic_id])) is ErrorCode.NONE
+    assert reply.member_epoch == one.epoch + 1
+    one.epoch = reply.member_epoch
+    await settle(one, two, three)
+    assert sorted(one.partitions() + two.partitions() + three.partitions()) == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     "settings", [{"offsets.retention.minutes": "10", "offsets.retention.check.interval.ms": "60000"}]
 )
