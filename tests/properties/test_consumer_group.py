@@ -463,4 +463,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestConsumerGroup = GroupMachine.TestCase
-TestConsumerGroup.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestConsumerGroup.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -25,12 +25,13 @@ class Terms:
 class Draft:
     """A decision in the making: its records, and the facts as they are with them."""
 
-    __slots__ = ("_before", "facts", "records")
+    __slots__ = ("_before", "facts", "records", "topics_seen")
 
     def __init__(self, facts: ConsumerFacts) -> None:
         self._before = facts
         self.facts = facts
         self.records: list[ConsumerGroupRecord] = []
+        self.topics_seen: int | None = None  # which version of the topics its facts were compared with, if any
 
     def write(self, record: ConsumerGroupRecord) -> None:
         if self.facts is self._before:

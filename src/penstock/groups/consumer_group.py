@@ -248,6 +248,7 @@ class ConsumerGroup:
         if self._topics_seen != terms.topics_version:
             for record in new_matches(self.group_id, draft.facts, terms.image, now.wall_ms):
                 draft.write(record)
+        draft.topics_seen = terms.topics_version
         hashed = metadata_hash(draft.facts, terms.image.topics)
         if cause is not None or hashed != draft.facts.metadata_hash:
             self.raise_epoch(draft, cause or Cause(CauseKind.TOPICS_CHANGED, "its topics changed"), hashed, now)
@@ -258,7 +259,6 @@ class ConsumerGroup:
         self.last_rebalance = cause.began(now.wall_ms)
 
     def retarget(self, draft: Draft, terms: Terms, now: Now) -> None:
-        self._topics_seen = terms.topics_version
         facts = draft.facts
         if facts.epoch > facts.target_epoch:
             assignor = preferred_assignor(facts, terms.assignors)
@@ -297,6 +297,8 @@ class ConsumerGroup:
         """The draft's facts are those of the group from here on, unless its records are refused."""
         before, after = self.facts, draft.facts
         self.facts = after
+        if draft.topics_seen is not None:
+            self._topics_seen = draft.topics_seen
 
         def undo(_code: ErrorCode) -> Sequence[Reply]:
             assert self.facts is after, "what was decided on top of this was to be taken back first"

@@ -139,9 +139,14 @@ class ConsumerGroups:
 
     def join(self, group: ConsumerGroup, request: JoinRequest, waiter: Waiter, now: Now) -> Step:
         try:
-            return classic_members.join(group, request, self.terms(group.group_id), waiter, now)
+            step = classic_members.join(group, request, self.terms(group.group_id), waiter, now)
         except PenstockError as error:
             return Step(replies=[(waiter, JoinReply(error.code, request.member_id))])
+        if not step.records or not self._becomes_classic(group, set()):
+            return step
+        # A static instance that spoke the new protocol, as the last one, is back with the old one.
+        cause = Cause(CauseKind.REJOINED, f"instance {request.instance_id} joined by the classic protocol")
+        return self._turn_classic(group, set(), cause, step, now)
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, waiter: Waiter, now: Now) -> Step:
         return classic_members.sync(group, request, self.terms(group.group_id), waiter, now)
@@ -207,9 +212,13 @@ class ConsumerGroups:
     ) -> Step:
         if not self._becomes_classic(group, set(member_ids)):
             return group.put_out(member_ids, cause, self.terms(group.group_id), replies, now)
+        return self._turn_classic(group, set(member_ids), cause, Step(replies=replies), now)
+
+    def _turn_classic(self, group: ConsumerGroup, leaving: set[str], cause: Cause, so_far: Step, now: Now) -> Step:
+        """On top of what was decided so far. Whoever stays is asked to join anew."""
         config, group_id = self._config, group.group_id
         classic, records = migration.to_classic_group(
-            group, set(member_ids), config.group_initial_rebalance_delay_ms, config.group_max_size, self._image, now
+            group, leaving, config.group_initial_rebalance_delay_ms, config.group_max_size, self._image, now
         )
         self._groups[group_id] = classic
         classic.rebalances = group.rebalances
@@ -217,13 +226,14 @@ class ConsumerGroups:
         reason = f"{cause.reason}; the last member of the consumer protocol is gone"
         classic.rebalance(step, Cause(cause.kind, reason), now)
 
-        def undo(_code: ErrorCode) -> Sequence[Reply]:
+        def undo(code: ErrorCode) -> Sequence[Reply]:
             if self._groups.get(group_id) is classic:
                 self._groups[group_id] = group
                 group.expect_again(now)
-            return ()
+            return () if so_far.undo is None else so_far.undo(code)
 
-        return Decision([*records, *step.records], [*replies, *step.replies], undo, rests_on_earlier=True)
+        records = [*so_far.records, *records, *step.records]
+        return Decision(records, [*so_far.replies, *step.replies], undo, rests_on_earlier=True)
 
     def _becomes_classic(self, group: ConsumerGroup, leaving: set[str]) -> bool:
         staying = [member for member_id, member in group.facts.members.items() if member_id not in leaving]

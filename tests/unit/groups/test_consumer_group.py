@@ -1,6 +1,7 @@
 """Consumer groups whole: a real coordinator and shard on a ledger in memory, in virtual time."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -276,6 +277,34 @@ async def test_a_pattern_reads_what_it_matches_and_new_topics_too(world: World) 
     await settle(one)
     assert one.owned == {}
     assert world.group.facts.patterns == {}
+
+
+class TopicsThatCount(dict[str, Any]):
+    """How often all names were gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.times += 1
+        return super().__iter__()
+
+
+async def test_a_pattern_is_matched_again_only_when_topics_changed(world: World) -> None:
+    world.image.topics = topics = TopicsThatCount(world.image.topics)
+    clients = [world.client(name, topics=frozenset(), pattern="ord.*") for name in ("one", "two", "three", "four")]
+    await clients[0].beat()
+    topics.times = 0
+    await settle(*clients)
+    await clients.pop().leave()
+    await settle(*clients)
+    assert topics.times == 0
+    put_topic(world.image, "ordinary", 1)
+    world.topics_changed()
+    await clients.pop().leave()
+    await clients.pop().leave()
+    await settle(*clients)
+    assert topics.times == 1
+    assert len(clients[0].owned) == 2
 
 
 async def test_a_pattern_that_is_none_is_refused(world: World) -> None:

@@ -355,8 +355,34 @@ async def test_a_static_instance_changes_its_protocol_and_keeps_its_partitions(w
     await one.beat()
     assert one.partitions() == [0, 1, 2, 3]
     assert only.beat() is ErrorCode.FENCED_INSTANCE_ID
+    await settle(one, world.client("two"))  # who goes on with the new protocol, and the group with it
     back = Classic(world, "back", instance_id="left")
     assert (await back.join()).code is ErrorCode.NONE
     await back.sync()
-    assert sorted(back.owned) == [0, 1, 2, 3]
+    assert sorted(back.owned) == one.partitions()
     assert await refused(one.send()) is ErrorCode.FENCED_INSTANCE_ID
+
+
+async def test_the_group_is_classic_again_when_the_last_of_the_new_protocol_comes_back_as_classic(
+    world: World, ledger: Any
+) -> None:
+    await classic_group(world, 1, instance_id="left")
+    one = world.client("one", instance_id="left")
+    await one.beat()
+    back = Classic(world, "back", instance_id="left")
+    ledger.refusal = NotEnoughReplicas("one of two")
+    assert await refused(back.join()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ledger.refusal = None
+    await one.beat()
+    assert list(world.group.facts.members) == ["one"], "what the log refuses has not happened"
+    assert (await back.join()).code is ErrorCode.NONE
+    group = world.coordinator.find("g")
+    assert isinstance(group, ClassicGroup)
+    assert group.members.leader == back.member_id
+    assert back.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    await back.join()
+    await back.sync({back.member_id: write_assignment(1, [("orders", range(4))])})
+    assert (group.state, sorted(back.owned)) == (STABLE, [0, 1, 2, 3])
+    await world.restart()
+    assert isinstance(world.coordinator.find("g"), ClassicGroup)
+    assert back.beat() is ErrorCode.NONE
