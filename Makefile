@@ -14,7 +14,7 @@ help:
 	@echo "make demo    the main job end to end: produce, consume in a group, kill the broker, lose nothing"
 	@echo "make test    every test, with real clients"
 	@echo "make serve   a broker on 127.0.0.1:9092, data in ./data"
-	@echo "make check   format, lint, types, floors, unit and property tests (under a minute)"
+	@echo "make check   format, lint, types, floors, unit and property tests (a minute and a half on two cores)"
 	@echo "make bench   the benchmarks, as JSON in benchmarks/results"
 	@echo "make docs    write the generated pages of docs/ anew"
 	@echo "make setup   only the virtual environment and, as root, the Debian packages tests use"

@@ -24,6 +24,9 @@ SETTINGS = {
     "listeners": "127.0.0.1:0",
     "penstock.http.listen": "",
     "log.segment.delete.delay.ms": "60000",
+    # Fifty each, as a server has them, would be most of what a test that needs them takes.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
 }
 
 
