@@ -147,8 +147,8 @@ class RealFile:
 class IoThreads:
     """Threads that may block, so that the event loop need not.
 
-    Every sync goes through here. An executor's way there and back takes twice the time: a future of its own kind for
-    each job, a lock and a condition, and a chain from one future to the other.
+    Every sync goes through here. An executor's way there and back takes half as long again: a future of its own kind
+    for each job, a lock and a condition, and a chain from one future to the other.
     Called on one event loop's thread only; threads start when there is work for them.
     """
 
