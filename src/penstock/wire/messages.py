@@ -10,6 +10,7 @@ Invariants:
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -37,7 +38,6 @@ class _Codec:
     def decode(self, body: bytes, elements_max: int) -> Any:
         reader = self._reader
         if reader is None:
-            _let_times_be_absent(self.entity)
             reader = self._reader = (compile_skip(self.entity), _import_kio("kio.serial").entity_reader(self.entity))
         skip, read = reader
         try:
@@ -103,11 +103,15 @@ def encode_response(api_key: int, version: int, body: Mapping[str, Any]) -> byte
     return _codec(api_key, version, "response").encode(body)
 
 
+@cache
 def load_entity(api_key: int, version: int, kind: Kind) -> EntityType:
     """kio's class of a whole message."""
     api = BY_KEY[api_key]
     module = _import_kio(f"kio.schema.{ApiKey(api_key).package}.v{version}.{kind}")
-    return getattr(module, f"{api.name}{kind.title()}")
+    entity: EntityType = getattr(module, f"{api.name}{kind.title()}")
+    # Here and nowhere else: kio compiles its readers and writers once, from what the class says at that moment.
+    _let_times_be_absent(entity)
+    return entity
 
 
 def _codec(api_key: int, version: int, kind: Kind) -> _Codec:
