@@ -91,26 +91,30 @@ def broker(*settings: str, data_dir: Path | None = None) -> Iterator[RunningBrok
     with contextlib.ExitStack() as stack:
         folder = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
         port = free_port()
-        command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(folder / "data")]
-        command += ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{free_port()}", "--log-level", "warning"]
-        for setting in settings:
-            command += ["-o", setting]
-        # Byte code is cached for a user; an environment that forbids it would measure the compiler.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         os.sync()  # what the benchmark before left dirty is not this one's to wait for
         began = time.perf_counter()
-        child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        child = start_command(folder / "data", port, settings)
         try:
-            _wait_for_answer(port, child)
+            wait_for_answer(port, child)
             started_in_s = time.perf_counter() - began
-            running = RunningBroker(f"127.0.0.1:{port}", psutil.Process(child.pid), started_in_s, folder, command)
+            running = RunningBroker(f"127.0.0.1:{port}", psutil.Process(child.pid), started_in_s, folder, child.args)
             yield running
         finally:
             child.terminate()
             child.wait(60)
 
 
-def _wait_for_answer(port: int, child: "subprocess.Popen[bytes]") -> None:
+def start_command(data_dir: Path, port: int, settings: Sequence[str]) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(data_dir)]
+    command += ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{free_port()}", "--log-level", "warning"]
+    for setting in settings:
+        command += ["-o", setting]
+    # Byte code is cached for a user; an environment that forbids it would measure the compiler.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+
+
+def wait_for_answer(port: int, child: "subprocess.Popen[bytes]") -> None:
     """Until an ApiVersions request has been answered."""
     deadline = time.perf_counter() + START_DEADLINE_S
     request = struct.pack(">ihhih", 10, 18, 0, 1, -1)

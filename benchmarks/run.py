@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+import cluster
 import fetch
 import footprint
 import produce
@@ -37,6 +38,9 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "transaction-of-one-message": lambda: transactions.one_message(1),
     "transactions-of-8-producers": lambda: transactions.one_message(8),
     "rebalance-200-members": rebalance.two_hundred_members,
+    "three-replicas-throughput": cluster.throughput,
+    "three-replicas-latency-2k": cluster.latency,
+    "three-replicas-planned-moves": cluster.planned_moves,
     "partitions-1000": footprint.partitions,
     "topics-10000": footprint.topics,
     "connections-5000": footprint.connections,

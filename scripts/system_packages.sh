@@ -1,10 +1,14 @@
 #!/bin/sh
-# Debian packages that tests use beside Python: kcat is one of the real clients, strace injects faults.
+# Debian packages that tests use beside Python: kcat is one of the real clients, strace injects faults, etcd keeps the
+# metadata of clusters, ip makes namespaces to cut lines in, faketime turns clocks.
 # Without root or apt, or without a network, the tests that need them are skipped and say so.
 set -u
 packages=""
 command -v kcat >/dev/null 2>&1 || packages="$packages kcat"
 command -v strace >/dev/null 2>&1 || packages="$packages strace"
+command -v etcd >/dev/null 2>&1 || packages="$packages etcd-server"
+command -v ip >/dev/null 2>&1 || packages="$packages iproute2"
+command -v faketime >/dev/null 2>&1 || packages="$packages faketime"
 [ -n "$packages" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "not installed (needs root and apt):$packages"

@@ -5,39 +5,54 @@ Called by cli.serve and testing. Start to first answer is the order of `start`; 
 
 import asyncio
 import logging
+import platform
 from collections.abc import Awaitable, Callable
 
+from penstock.client.peers import Peers
 from penstock.clock import Clock, Rng, SystemClock
 from penstock.cluster.controller import Controller
 from penstock.cluster.directory import DirectoryClaim, claim_directory
 from penstock.cluster.feed import ImageFeed
 from penstock.cluster.image import ClusterImage, ImageChanges, Topic
 from penstock.cluster.layout import Layout
-from penstock.cluster.membership import Membership, Registration
-from penstock.cluster.sqlite_store import open_sqlite_store
+from penstock.cluster.membership import Membership
+from penstock.cluster.open_store import open_configured_store
+from penstock.cluster.partition_changes import PartitionChanges
+from penstock.cluster.registration import Registration, ensure_cluster_id
 from penstock.cluster.store import MetadataStore
+from penstock.cluster.supervisor import Supervisor
 from penstock.config import BrokerConfig
 from penstock.disk import Disk, RealDisk
+from penstock.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.handlers.context import HandlerContext, Node
 from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.inquiries import TransactionInquiries
 from penstock.handlers.internal_topics import InternalTopics
+from penstock.handlers.marker_sending import MarkerSender
 from penstock.handlers.marker_writing import MarkerWriter
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.log.compactor import Compactor
-from penstock.log.directory import LogDirectory, LogRequest
+from penstock.log.directory import LogDirectory
 from penstock.metrics import BrokerMetrics
 from penstock.model import (
     GROUP_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
     Endpoint,
-    LeaderEpoch,
     NodeId,
+    Offset,
     ProducerId,
     TopicPartition,
 )
+from penstock.replication.fetcher import FetcherContext
+from penstock.replication.followers import Followers
+from penstock.replication.in_sync import InSyncReplicas
+from penstock.replication.joining import Joining
 from penstock.replication.ledger import PartitionLedger
+from penstock.replication.partition import Partition
+from penstock.replication.repair import Repairs
 from penstock.replication.replicas import Replicas
+from penstock.replication.throttle import ReplicationThrottle
 from penstock.security.quotas import Quotas
 from penstock.server.dispatch import Dispatcher
 from penstock.server.gauges import attach_gauges, attach_transaction_gauges
@@ -47,12 +62,19 @@ from penstock.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
-METADATA_FILE = "metadata.db"
+LAG_CHECK_MS = 1_000
+LOAD_RETRY_S = 0.5
 
 
 class Broker:
     def __init__(
-        self, config: BrokerConfig, *, clock: Clock | None = None, rng: Rng | None = None, disk: Disk | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        disk: Disk | None = None,
+        open_store: Callable[[], Awaitable[MetadataStore]] | None = None,
     ) -> None:
         if not __debug__:
             raise RuntimeError("penstock relies on its assertions: do not run it under python -O")
@@ -60,8 +82,9 @@ class Broker:
         self.clock = clock or SystemClock()
         self.rng = rng or Rng()
         self.disk = disk or RealDisk()
+        self._open_store = open_store or (lambda: open_configured_store(config))
         self.node_id = NodeId(config.node_id)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self.metrics = BrokerMetrics(self.clock)
         self.quotas = Quotas(
             (config.quota_window_num, float(config.quota_window_size_seconds)),
@@ -69,11 +92,16 @@ class Broker:
         )
         self.logs = LogDirectory(self.disk, config.data_dir, self.clock, self.rng)
         self.logs.observe_sync_ms = self.metrics.fsync_latency.observe
-        self.replicas = Replicas(self.logs, self.metrics)
-        self.image = ClusterImage(Layout())
+        self.logs.read_high_watermarks = lambda: self.replicas.shared_watermarks()
+        self.image = ClusterImage(Layout(config.penstock_cluster))
+        self.replicas = Replicas(self.logs, self.metrics, self.image, self.node_id)
+        self.replicas.on_lead = self._on_lead
+        self.replicas.on_resign = self._on_resign
         self.groups = GroupCoordinator(config, self.clock, self.rng, self.image)
-        self.markers = MarkerWriter(self.image, self.replicas, self.groups, self.clock)
-        self.transactions = TransactionCoordinator(config, self.clock, self._new_producer_id, self.markers.write)
+        self.markers = MarkerWriter(self.replicas, self.groups, self.clock)
+        self._marker_sender = MarkerSender(self.image, self.node_id, self.markers.write, self._peers("markers"))
+        self.transactions = TransactionCoordinator(config, self.clock, self._new_producer_id, self._marker_sender.write)
+        self._inquiries = TransactionInquiries(self.image, self.node_id, self.transactions, self._peers("transactions"))
         self.listener = Listener(config, self.clock, self.metrics, self.quotas)
         self.bound = Endpoint("", 0)  # where we listen
         self.endpoint = Endpoint("", 0)  # what clients are told, which may be another address on the way to us
@@ -82,20 +110,28 @@ class Broker:
         self._is_serving = False
         self._ended_tasks: list[str] = []
         self._coordinators = {GROUP_OFFSETS_TOPIC: self.groups, TRANSACTION_STATE_TOPIC: self.transactions}
-        self._led_epochs: dict[TopicPartition, LeaderEpoch] = {}
+        # Only once every log is open does the image say what to do with them.
+        self._is_hosting = False
+        self._saved_watermarks: dict[TopicPartition, Offset] = {}
+        self._joining = Joining(self.node_id, self.image, self.logs, config)
         self._claim: DirectoryClaim
         self._store: MetadataStore
         self._membership: Membership
+        self._changes: PartitionChanges
+        self._in_sync: InSyncReplicas
+        self._repairs: Repairs
         self._producer_ids: ProducerIds
         self._compactor: Compactor | None = None
 
     async def start(self) -> None:
         config = self.config
         self._claim = claim_directory(config.data_dir, self.disk, self.rng)
+        self._claim.serve_node(self.node_id)
         self.logs.prepare()
-        self._store = await open_sqlite_store(config.data_dir / METADATA_FILE)
+        self._store = await self._open_store()
         feed = ImageFeed(self._store, self.image, self._on_changes)
         await feed.load()
+        self._claim.join_cluster(await ensure_cluster_id(self._store, self.image.layout, self.rng))
         self._take_broker_configs()
         self.quotas.replace(self.image.client_quotas)
 
@@ -103,23 +139,16 @@ class Broker:
         self.endpoint = Endpoint(config.advertise.host, config.advertise.port or self.bound.port)
         self._run(feed.run())
         rack = config.broker_rack or None
-        registration = Registration(self.node_id, self.endpoint, rack, self._claim.id)
-        self._membership = Membership(self._store, feed, registration, self.rng)
-        await self._membership.join()
-        self._run(self._membership.run())
-        controller = Controller(
-            self._store,
-            feed,
-            self.rng,
-            fence=self._membership.fence,
-            check_topic=self.config.check_topic,
-            check_group=self.config.check_group,
+        registration = Registration(self.node_id, self.endpoint, rack, self._claim.id, platform.node())
+        self._membership = Membership(
+            self._store, feed, registration, self.rng, ttl_s=config.broker_session_timeout_ms / 1000
         )
-
+        self._changes = PartitionChanges(self._store, feed, self._membership, config)
+        self._in_sync = InSyncReplicas(self.node_id, self.image, self._changes, self.metrics, self._run)
+        controller = Controller(self._store, feed, self.rng, self._membership, config)
         self._producer_ids = ProducerIds(controller.allocate_producer_id_block)
-        if self._membership.is_controller:
-            await controller.clean_orphans()
-        await self._open_logs(controller)
+        await self._join()
+        self._run(Supervisor(self._store, feed, self._membership, config, controller).run())
         self._compactor = Compactor(self.disk, self.logs, config, self.clock, self.metrics)
         context = HandlerContext(
             node=Node(self.node_id, self.endpoint, rack),
@@ -130,12 +159,15 @@ class Broker:
             disk=self.disk,
             image=self.image,
             controller=controller,
+            partition_changes=self._changes,
             replicas=self.replicas,
+            in_sync=self._in_sync,
             metrics=self.metrics,
             quotas=self.quotas,
             groups=self.groups,
             transactions=self.transactions,
             write_markers=self.markers.write,
+            inquiries=self._inquiries,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
             producer_ids=self._producer_ids,
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
@@ -147,14 +179,20 @@ class Broker:
         self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
         self._run(self._every(lambda: config.producer_id_expiration_check_interval_ms, self._expire_producers))
         self._run(self._every(lambda: config.log_cleaner_backoff_ms, self.compact))
+        self._run(self._every(lambda: min(config.replica_lag_time_max_ms // 2, LAG_CHECK_MS), self._check_replicas))
+        self._run(self._every(lambda: config.replica_high_watermark_checkpoint_interval_ms, self._save_high_watermarks))
         logger.info("broker %d listens on %s, data in %s", self.node_id, self.endpoint, config.data_dir)
 
     async def stop(self) -> None:
-        """Answer no more, make everything durable, say that it was a clean stop."""
+        """Let others lead, answer no more, make everything durable, say that it was a clean stop."""
         self._is_serving = False
+        if self.config.controlled_shutdown_enable:
+            await self._joining.hand_over(self._changes, self._membership)
         await self.listener.close()
         self.transactions.close()
         self.groups.close()
+        await self._marker_sender.close()
+        await self._inquiries.close()
         await self._end_tasks()
         await self.logs.close()
         await self._membership.close()
@@ -171,6 +209,8 @@ class Broker:
             await self._http.close()
         self.transactions.close()
         self.groups.close()
+        await self._marker_sender.close()
+        await self._inquiries.close()
         await self._end_tasks()
         self.logs.release()
         await self._store.close()
@@ -181,7 +221,6 @@ class Broker:
 
     def _on_changes(self, changes: ImageChanges) -> None:
         for topic in changes.topics_deleted:
-            self._stop_leading(topic)
             self.replicas.drop(topic.name)
             self.groups.topic_deleted(topic.name, topic.id)
         for topic in changes.topics_created:
@@ -202,36 +241,47 @@ class Broker:
             self.replicas.configure(topic.name, self.config.topic(topic.configs))
 
     def _host(self, topic: Topic) -> None:
-        epochs = {
-            index: LeaderEpoch(state.leader_epoch)
-            for index, state in enumerate(topic.partitions)
-            if state.leader == self.node_id
-        }
-        if epochs:
-            self.replicas.host(topic.name, topic.id, self.config.topic(topic.configs), epochs)
-            coordinator = self._coordinators.get(topic.name)
-            if coordinator is not None:
-                self._lead(topic, coordinator)
-
-    def _lead(self, topic: Topic, coordinator: GroupCoordinator | TransactionCoordinator) -> None:
-        """Take charge of what is kept in the partitions of an internal topic that this broker leads.
-
-        Once in each epoch. A coordinator that loses a partition to a failed append does not get it back: the log that
-        failed takes nothing more until the broker is restarted (TRAPS L1), and a restarted broker leads all anew.
-        """
-        coordinator.partition_count = len(topic.partitions)
-        for partition in self.replicas.topics[topic.name].partitions.values():
-            if self._led_epochs.get(partition.at) != partition.leader_epoch:
-                self._led_epochs[partition.at] = partition.leader_epoch
-                self._run(coordinator.lead(PartitionLedger(partition, self.clock, self.disk)))
-
-    def _stop_leading(self, topic: Topic) -> None:
-        """An internal topic is gone. Made again when it is next needed, its partitions start with the same epochs."""
         coordinator = self._coordinators.get(topic.name)
         if coordinator is not None:
-            for index in range(len(topic.partitions)):
-                coordinator.resign(index)
-                self._led_epochs.pop(TopicPartition(topic.name, index), None)
+            coordinator.partition_count = len(topic.partitions)
+        if self._is_hosting:
+            states = dict(enumerate(topic.partitions))
+            self.replicas.host(topic.name, topic.id, self.config.topic(topic.configs), states)
+
+    def _on_lead(self, partition: Partition) -> None:
+        coordinator = self._coordinators.get(partition.at.topic)
+        if coordinator is not None:
+            self._run(self._load(coordinator, partition))
+
+    def _on_resign(self, partition: Partition) -> None:
+        coordinator = self._coordinators.get(partition.at.topic)
+        if coordinator is not None:
+            coordinator.resign(partition.at.partition)
+
+    async def _load(self, coordinator: GroupCoordinator | TransactionCoordinator, partition: Partition) -> None:
+        """Take charge of what is kept in a partition of an internal topic, once in each epoch we lead it.
+
+        A coordinator that loses a partition to a failed append does not get it back: the log that failed takes nothing
+        more until the broker is restarted (TRAPS L1), and a restarted broker leads all anew.
+        """
+        epoch = partition.leader_epoch
+        while partition.is_leader and partition.leader_epoch == epoch:
+            try:
+                await coordinator.lead(PartitionLedger(partition, self.clock, self.disk))
+                return
+            except PenstockError as error:
+                if partition.log.failure is not None:
+                    raise
+                logger.warning("%s could not be loaded yet: %s", partition.at, error)
+            await asyncio.sleep(LOAD_RETRY_S)
+
+    def _peers(self, purpose: str) -> Peers:
+        """Connections for one purpose: on shared ones what waits would delay the rest."""
+        return Peers(self._find_endpoint, f"broker-{self.node_id}-{purpose}")
+
+    def _find_endpoint(self, node_id: int) -> Endpoint | None:
+        broker = self.image.brokers.get(node_id)
+        return None if broker is None else broker.endpoint
 
     async def _new_producer_id(self) -> ProducerId:
         return await self._producer_ids.allocate()
@@ -240,20 +290,28 @@ class Broker:
         configs = self.image.broker_configs
         self.config.change_dynamic(configs.get("", {}), configs.get(str(self.node_id), {}))
 
-    async def _open_logs(self, controller: Controller) -> None:
-        mine = [
-            (topic, index)
-            for topic in self.image.topics.values()
-            for index, state in enumerate(topic.partitions)
-            if state.leader == self.node_id
-        ]
-        configs = {topic.name: self.config.topic(topic.configs) for topic in self.image.topics.values()}
-        await self.logs.open_all(
-            LogRequest(TopicPartition(topic.name, index), topic.id, configs[topic.name]) for topic, index in mine
+    async def _join(self) -> None:
+        """Open all logs, disown what may lack something, register, and be in each partition what the cluster says."""
+        await self._joining.open_logs()
+        await self._membership.end_former_life()
+        await self._joining.disown(self._changes, self._membership, self.metrics)
+        await self._membership.join()
+        self._run(self._membership.run())
+        self._repairs = Repairs(self.replicas, self.image, self._changes, self._membership, self.metrics, self._run)
+        self.replicas.followers = Followers(
+            FetcherContext(
+                self.node_id,
+                self.config,
+                self.clock,
+                self.logs,
+                ReplicationThrottle(self.config, self.node_id),
+                broker_epoch=lambda: self._membership.broker_epoch,
+                find_endpoint=self._find_endpoint,
+                cut=self.replicas.cut,
+                on_broken=self._repairs.give_up,
+            )
         )
-        if mine and not self.logs.was_clean:
-            # Consumers that saw what the crash has cut off notice it by the new epoch (KIP-320).
-            await controller.bump_leader_epochs((topic.id, index) for topic, index in mine)
+        self._is_hosting = True
         for topic in self.image.topics.values():
             self._host(topic)
 
@@ -283,6 +341,16 @@ class Broker:
 
     # Housekeeping
 
+    async def _check_replicas(self) -> None:
+        self._repairs.check()
+        self._in_sync.check_lag(self.replicas.led(), self.config.replica_lag_time_max_ms / 1000)
+
+    async def _save_high_watermarks(self) -> None:
+        watermarks = self.replicas.shared_watermarks()
+        if watermarks != self._saved_watermarks:
+            await self.logs.save_high_watermarks(watermarks)
+            self._saved_watermarks = watermarks
+
     async def _apply_retention(self) -> None:
         offsets = self.replicas.committed_offsets()
         gone = await self.logs.apply_retention(offsets, self.config.producer_id_expiration_ms)
@@ -303,6 +371,9 @@ class Broker:
             await asyncio.sleep(interval_ms() / 1000)
             try:
                 await work()
+            except OSError as error:
+                # The disk's fault and not ours; it may have room again by the next round.
+                logger.error("housekeeping failed: %s", error)
             except Exception:
                 # One failed round of housekeeping must not end all later ones.
                 logger.exception("housekeeping failed")
@@ -313,17 +384,21 @@ class Broker:
 
         task = asyncio.get_running_loop().create_task(run())
         task.add_done_callback(self._task_ended)
-        self._tasks.append(task)
+        self._tasks.add(task)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """None of them ends by itself: without the feed, say, no topic would ever be created again."""
+        """None of them may fail: without the feed, say, no topic would ever be created again."""
+        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a task of the broker ended; restart it", exc_info=task.exception())
             self._ended_tasks.append(f"a task of the broker ended: {task.exception()!r}")
 
     async def _end_tasks(self) -> None:
-        for task in self._tasks:
+        if self.replicas.followers is not None:
+            await self.replicas.followers.close()
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._compactor is not None:
             self._compactor.close()

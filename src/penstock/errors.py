@@ -19,6 +19,7 @@ class ErrorCode(IntEnum):
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
@@ -89,6 +90,7 @@ class ErrorCode(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FETCH_SESSION_TOPIC_ID_ERROR = 106
+    INELIGIBLE_REPLICA = 107
     FENCED_MEMBER_EPOCH = 110
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
@@ -314,3 +316,58 @@ class TransactionCoordinatorFenced(PenstockError):
 
 class NotEnoughReplicas(PenstockError):
     code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class PeerUnreachable(PenstockError):
+    """Another broker gave no answer; whether it did what it was asked is not known."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+    def __init__(self, node_id: int, endpoint: object, why: str) -> None:
+        super().__init__(f"broker {node_id} at {endpoint}: {why}")
+        self.node_id, self.endpoint = node_id, endpoint
+
+
+class NotEnoughReplicasAfterAppend(PenstockError):
+    """Written, but too few replicas are in sync for it to count: the outcome is unknown."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class OffsetNotAvailable(PenstockError):
+    """A new leader does not know yet how far the partition is committed."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+class RegistrationLost(PenstockError):
+    """The cluster has taken this broker for gone, so it may change nothing until it has joined again."""
+
+    # The one code on which every admin client looks for another broker and tries again.
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class IneligibleReplica(PenstockError):
+    """A broker that is gone, stopping or in another life than the one that caught up: it cannot be in sync."""
+
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"broker {node_id} is not the one that caught up")
+        self.node_id = node_id
+
+
+class ElectionNotNeeded(PenstockError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class PreferredLeaderNotAvailable(PenstockError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class EligibleLeadersNotAvailable(PenstockError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class NoReassignmentInProgress(PenstockError):
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS

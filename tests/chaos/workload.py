@@ -12,6 +12,8 @@ from pathlib import Path
 from uuid import UUID
 
 from penstock.clock import Rng
+from penstock.cluster.image import ClusterImage, PartitionState
+from penstock.cluster.layout import Layout
 from penstock.config import TopicConfig
 from penstock.disk import Disk
 from penstock.log.directory import LogDirectory, LogRequest
@@ -24,6 +26,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
 
 ACKS_ALL = -1
+NODE = 1
 START_MS = 1_700_000_000_000
 RECORDS_PER_BATCH = 3
 SEGMENT_BYTES = 700
@@ -105,7 +108,7 @@ class Life:
     async def open(self, disk: Disk) -> LogDirectory:
         """Start as the broker does: prepare, open every log the metadata names, lead them."""
         logs = LogDirectory(disk, self.root, self.clock, Rng(11))
-        self.replicas = Replicas(logs, BrokerMetrics(self.clock))
+        self.replicas = Replicas(logs, BrokerMetrics(self.clock), ClusterImage(Layout()), NODE)
         logs.prepare()
         await logs.open_all(
             LogRequest(TopicPartition(topic.name, index), topic.id, topic.config)
@@ -119,8 +122,8 @@ class Life:
         return logs
 
     def host(self, topic: Topic) -> None:
-        epochs = {index: LeaderEpoch(topic.epoch) for index in range(topic.partitions)}
-        self.replicas.host(topic.name, topic.id, topic.config, epochs)
+        state = PartitionState(NODE, topic.epoch, (NODE,), (NODE,), topic.epoch)
+        self.replicas.host(topic.name, topic.id, topic.config, dict.fromkeys(range(topic.partitions), state))
 
     async def run(self, disk: Disk) -> None:
         """The script. Whatever ends it early, `topics` says what was promised until then."""

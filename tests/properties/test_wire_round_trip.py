@@ -86,6 +86,8 @@ def random_element(spec: FieldSpec, chance: random.Random) -> Any:
             return chance.choice(KNOWN_ERRORS)
         case "datetime_i64":
             return chance.choice((-1, chance.getrandbits(40)))
+        case "uint16":
+            return chance.choice((0, 1, 2**16 - 1, chance.getrandbits(16)))
         case _:
             half = 1 << BITS[spec.kind] - 1
             return chance.choice((0, -1, half - 1, -half, chance.randrange(-half, half)))

@@ -96,10 +96,18 @@ def test_a_default_passes_its_own_check_and_shows_as_it_is_written(setting: Sett
 def test_settings_that_are_not_kafkas_carry_our_prefix():
     own = {s.name for s in ALL_SETTINGS if s.name.startswith("penstock.")}
     assert own == {
+        "penstock.cluster",
         "penstock.decompression.ratio.max",
         "penstock.durability",
         "penstock.frame.timeout.ms",
         "penstock.http.listen",
+        "penstock.metadata",
+        "penstock.metadata.connect.timeout.ms",
+        "penstock.metadata.password",
+        "penstock.metadata.tls.ca",
+        "penstock.metadata.tls.cert",
+        "penstock.metadata.tls.key",
+        "penstock.metadata.user",
     }
 
 

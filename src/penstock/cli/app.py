@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import configs, consume, doctor, groups, log, produce, quotas, topics, transactions
+from penstock.cli import cluster_app, configs, consume, doctor, groups, log, produce, quotas, topics, transactions
 from penstock.cli.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli.output import say
 
@@ -77,12 +77,13 @@ def root(
 
 @app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def serve(context: typer.Context) -> None:
-    """Run a broker."""
+    """Run a broker, or several."""
     from penstock.cli import serve as server
 
     raise typer.Exit(server.main(context.args))
 
 
+app.add_typer(cluster_app.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

@@ -1,8 +1,9 @@
-"""`penstock serve`: a broker in this process, until a signal ends it.
+"""`penstock serve`: a broker in this process, or several in processes of their own, until a signal ends it.
 
 Called by cli.main before anything else is imported. The options are read with argparse and not with typer, which alone
 takes longer to import (0.1 s, 8 MB) than the rest of the start and is of no use to a server.
 A first SIGINT or SIGTERM stops cleanly; a second one ends the process at once, as a crash would.
+With --brokers this process runs no broker itself: it keeps the others running (cli.supervise).
 """
 
 import argparse
@@ -15,12 +16,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.cli.log_format import FORMATS, LEVELS, log_to_stderr
 from penstock.config import BrokerConfig
 from penstock.errors import PenstockError
 
+if TYPE_CHECKING:
+    from penstock.broker import Broker
+
 USAGE_ERROR = 2
+BROKERS_MAX = 64
+# How long a broker whose supervisor is gone may take to stop cleanly.
+ORPHAN_DEADLINE_S = 30.0
 GARBAGE_THRESHOLD = 50_000
 
 _DESCRIPTION = """Run a broker that every Kafka client can use.
@@ -43,36 +51,47 @@ def main(arguments: Sequence[str]) -> int:
             advertise=options.advertise,
             http=options.http,
             node_id=options.node_id,
+            rack=options.rack,
+            metadata=options.metadata,
+            cluster=options.cluster,
         )
+        if options.brokers is not None:
+            from penstock.cli.serve_many import plan_brokers, serve_many
+
+            plans = plan_brokers(config, options.brokers, _without_brokers(arguments))
+            return serve_many(plans)
     except PenstockError as error:
         return _refuse(str(error))
-    log_to_stderr(options.log_level, options.log_format)
+    node = None if options.supervised_by is None else config.node_id
+    log_to_stderr(options.log_level, options.log_format, node)
     raise_file_limit()
     # Only here: an option that is wrong should be told before the broker is imported.
     import uvloop
 
     try:
-        return uvloop.run(_serve(config))
+        return uvloop.run(_serve(config, options.supervised_by))
     except PenstockError as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(explain_start_failure(error, config))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, supervisor: int | None) -> int:
     from penstock.broker import Broker
 
     stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
         if stopping.is_set():
             os._exit(128 + number)
         stopping.set()
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
     broker = Broker(config)
+    if supervisor is not None:
+        return await _serve_supervised(broker, supervisor, stopping)
     await broker.start()
     # What is there now stays: the collector need not walk it again. New garbage is rarely cyclic here, so it may wait.
     gc.freeze()
@@ -85,6 +104,28 @@ async def _serve(config: BrokerConfig) -> int:
     _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
     await stopping.wait()
     _say("penstock: stopping; a second signal ends at once, without a clean mark")
+    await broker.stop()
+    return 0
+
+
+async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Event) -> int:
+    """The same for a broker that another process keeps running, which does the talking."""
+    from penstock.cli.supervise import Ready, tell_supervisor, watch_supervisor
+
+    loop = asyncio.get_running_loop()
+
+    def be_orphaned() -> None:
+        loop.remove_reader(held)
+        stopping.set()
+        loop.call_later(ORPHAN_DEADLINE_S, os._exit, 1)
+
+    held = watch_supervisor(number, be_orphaned)
+    await broker.start()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    http = None if broker.http_endpoint is None else str(broker.http_endpoint)
+    tell_supervisor(held, Ready(broker.node_id, os.getpid(), str(broker.endpoint), str(broker.bound), http))
+    await stopping.wait()
     await broker.stop()
     return 0
 
@@ -125,7 +166,10 @@ def raise_file_limit() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="penstock serve", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="penstock serve",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--data-dir", type=Path, metavar="DIR", help="where the logs and the metadata are kept (log.dirs)")
@@ -133,11 +177,38 @@ def _parser() -> argparse.ArgumentParser:
     add("--advertise", metavar="HOST:PORT", help="what clients are told to connect to (advertised.listeners)")
     add("--http", metavar="HOST:PORT", help="where /metrics and /health are; empty for none (penstock.http.listen)")
     add("--node-id", type=int, metavar="N", help="this broker's id in the cluster (node.id)")
+    add("--rack", metavar="NAME", help="where it stands; replicas are spread over racks (broker.rack)")
+    add(
+        "--metadata",
+        metavar="URL",
+        help="where the cluster's metadata is: sqlite:FILE, etcd://HOST:PORT,HOST:PORT... (penstock.metadata)",
+    )
+    add("--cluster", metavar="NAME", help="which cluster of that store this broker joins (penstock.cluster)")
+    add(
+        "--brokers",
+        type=_number_of_brokers,
+        metavar="N",
+        help="so many brokers, each in a process of its own: ports, ids and directories count up from this one's",
+    )
     add("--config", type=Path, metavar="FILE", help="settings from a TOML file")
     add("-o", dest="override", action="append", default=[], metavar="NAME=VALUE", help="one setting; repeatable")
     add("--log-level", choices=LEVELS, default="info", help="default: info")
     add("--log-format", choices=FORMATS, default="plain", help="default: plain")
+    add("--supervised-by", type=int, help=argparse.SUPPRESS)
     return parser
+
+
+def _number_of_brokers(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {BROKERS_MAX}")
+    return int(text)
+
+
+def _without_brokers(arguments: Sequence[str]) -> tuple[str, ...]:
+    """What each of several brokers is told: the same, but to be one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--brokers")
+    return tuple(parser.parse_known_args(arguments)[1])
 
 
 def _say(line: str) -> None:

@@ -1,7 +1,7 @@
 """One connection to one broker: requests out, replies in, each with a deadline.
 
-Called by cli, for what librdkafka's admin client cannot ask, and by tests that speak every version of every API.
-Plaintext only. Requests may be in flight together; a broker answers in the order asked, and that is checked.
+Called by client.peers, by cli for what librdkafka's admin client cannot ask, and by tests that speak every version of
+every API. Plaintext only. Requests may be in flight together; a broker answers in the order asked, and that is checked.
 Invariants:
 - Every request ends in a reply, a TimeoutError, a ConnectionError or MalformedFrame; none waits for ever.
 - After a time-out, a reply out of order or a frame that is too large, the connection is closed: its stream can't be
@@ -12,17 +12,22 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Mapping
+from struct import Struct
 from typing import Any, Self
 
+from penstock.client.framing import FrameProtocol
 from penstock.errors import ApiNotServed, ErrorCode, MalformedFrame
 from penstock.model import Endpoint
 from penstock.wire.apis import BY_KEY, ApiKey
 from penstock.wire.frame import request_frame
 from penstock.wire.messages import decode_response, encode_request
-from penstock.wire.primitives import MALFORMED, skip_tags
+from penstock.wire.primitives import I32, MALFORMED, skip_tags
 
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 TIMEOUT_S = 10.0
+
+_REQUEST_START = Struct(">hh")  # API and version, behind the length
+_CORRELATION_ID_AT = 8
 
 
 class ClientConnection:
@@ -33,13 +38,10 @@ class ClientConnection:
         self.versions: dict[int, tuple[int, int]] = {}
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._response_bytes_max = response_bytes_max
         self._next_correlation_id = 0
-        self._awaited: deque[tuple[int, asyncio.Future[bytes]]] = deque()
+        self._awaited: deque[tuple[int, asyncio.Future[memoryview]]] = deque()
         self._failure: Exception | None = None
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter
-        self._receiving: asyncio.Task[None]
+        self._protocol = FrameProtocol(response_bytes_max, self._received, self._lost)
 
     @classmethod
     async def connect(
@@ -54,8 +56,8 @@ class ClientConnection:
         """Connect and, unless told not to, learn which versions the broker speaks."""
         connection = cls(endpoint, client_id, timeout_s, response_bytes_max)
         async with asyncio.timeout(timeout_s):
-            connection._reader, connection._writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-        connection._receiving = asyncio.get_running_loop().create_task(connection._receive())
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: connection._protocol, endpoint.host, endpoint.port)
         try:
             if negotiate:
                 await connection._negotiate()
@@ -70,32 +72,49 @@ class ClientConnection:
         """The reply, as kio's dataclass. Version None: the highest both sides speak, or ApiNotServed."""
         if version is None:
             version = self._highest(api_key)
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._awaited.append((self._send(api_key, version, encode_request(api_key, version, body)), reply))
+        frame = request_frame(api_key, version, 0, self._client_id, encode_request(api_key, version, body))
+        reply = await self.exchange(frame, timeout_s=timeout_s)
+        return decode_response(api_key, version, bytes(reply[_body_offset(reply, api_key, version) :]))
+
+    async def exchange(self, frame: bytes, *, timeout_s: float | None = None) -> memoryview:
+        """Send a whole frame, whose correlation id is set here; the reply's frame, from its correlation id on."""
+        reply: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._awaited.append((self._send(frame), reply))
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                await self._writer.drain()
-                frame = await reply
+                await self._protocol.drain()
+                return await reply
         except TimeoutError:
             self._fail(ConnectionAbortedError(f"{self.endpoint} left an earlier request unanswered"))
+            api_key, version = _REQUEST_START.unpack_from(frame, 4)
             name = BY_KEY[api_key].name
             raise TimeoutError(f"{self.endpoint} did not answer {name} v{version} within {limit_s:g} s") from None
-        return decode_response(api_key, version, frame[_body_offset(frame, api_key, version) :])
 
     async def send(self, api_key: int, version: int, body: Mapping[str, Any]) -> None:
         """Send what no broker answers: a Produce with acks=0."""
-        self._send(api_key, version, encode_request(api_key, version, body))
-        await self._writer.drain()
+        self._send(request_frame(api_key, version, 0, self._client_id, encode_request(api_key, version, body)))
+        await self._protocol.drain()
+
+    @property
+    def is_broken(self) -> bool:
+        """Nothing more can be asked here."""
+        return self._failure is not None
 
     async def close(self) -> None:
-        self._receiving.cancel()
-        self._fail(ConnectionAbortedError(f"the connection to {self.endpoint} was closed here"))
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self._receiving
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(self._timeout_s):
-                await self._writer.wait_closed()
+        # What was sent for nobody to answer still goes out.
+        self._protocol.close()
+        self._end(ConnectionAbortedError(f"the connection to {self.endpoint} was closed here"))
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout_s):
+                    await asyncio.shield(self._protocol.closed)
+        finally:
+            self._protocol.abort()
+
+    def abort(self, error: ConnectionError) -> None:
+        """Close at once; whoever waits for a reply hears `error`."""
+        self._fail(error)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,34 +122,38 @@ class ClientConnection:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _send(self, api_key: int, version: int, body: bytes) -> int:
+    def _send(self, frame: bytes) -> int:
         if self._failure is not None:
             raise self._failure
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        self._writer.write(request_frame(api_key, version, correlation_id, self._client_id, body))
+        numbered = bytearray(frame)
+        I32.pack_into(numbered, _CORRELATION_ID_AT, correlation_id)
+        self._protocol.write(numbered)
         return correlation_id
 
-    async def _receive(self) -> None:
-        try:
-            while True:
-                size = int.from_bytes(await self._reader.readexactly(4), "big")
-                # The first bytes of a TLS alert or of "HTTP" are, read as a length, far beyond any limit.
-                if not 4 <= size <= self._response_bytes_max:
-                    raise MalformedFrame(f"{self.endpoint} sent a frame of {size} bytes: it does not speak plain Kafka")
-                frame = await self._reader.readexactly(size)
-                correlation_id = int.from_bytes(frame[:4], "big")
-                if not self._awaited or self._awaited[0][0] != correlation_id:
-                    raise MalformedFrame(f"{self.endpoint} answered request {correlation_id}, not the next one")
-                _, reply = self._awaited.popleft()
-                if not reply.done():
-                    reply.set_result(frame)
-        except asyncio.IncompleteReadError:
+    def _received(self, frame: memoryview) -> None:
+        correlation_id = I32.unpack_from(frame)[0]
+        if not self._awaited or self._awaited[0][0] != correlation_id:
+            self._fail(MalformedFrame(f"{self.endpoint} answered request {correlation_id}, not the next one"))
+            return
+        _, reply = self._awaited.popleft()
+        if not reply.done():
+            reply.set_result(frame)
+
+    def _lost(self, error: Exception | None) -> None:
+        if error is None:
             self._fail(ConnectionResetError(f"{self.endpoint} hung up"))
-        except (OSError, MalformedFrame) as error:
+        elif isinstance(error, MalformedFrame):
+            self._fail(MalformedFrame(f"{self.endpoint}: {error}"))
+        else:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        self._end(error)
+        self._protocol.abort()
+
+    def _end(self, error: Exception) -> None:
         """Nothing more comes or goes; whoever waits learns why."""
         if self._failure is None:
             self._failure = error
@@ -139,7 +162,6 @@ class ClientConnection:
             if not reply.done():
                 reply.set_exception(self._failure)
                 reply.exception()  # seen: a caller that has given up leaves nobody to read it
-        self._writer.close()
 
     async def _negotiate(self) -> None:
         body = {"client_software_name": "penstock", "client_software_version": "1"}
@@ -160,11 +182,11 @@ class ClientConnection:
         return version
 
 
-def _body_offset(frame: bytes, api_key: int, version: int) -> int:
+def _body_offset(frame: memoryview, api_key: int, version: int) -> int:
     # The answer to ApiVersions never has tagged fields in its header: see wire.frame.
     if api_key == ApiKey.API_VERSIONS or not BY_KEY[api_key].is_flexible(version):
         return 4
     try:
-        return skip_tags(memoryview(frame), 4)
+        return skip_tags(frame, 4)
     except MALFORMED as failure:
         raise MalformedFrame("response header") from failure

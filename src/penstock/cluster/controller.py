@@ -1,63 +1,50 @@
 """Everything that changes the cluster's metadata on somebody's behalf: topics, settings, quotas, producer ids.
 
-Called by handlers.admin, handlers.metadata (auto-creation) and broker. Every broker has one; `fence` says whether this
-broker may act as the controller.
+Called by handlers.topics, handlers.configs, handlers.quotas, handlers.metadata (auto-creation) and broker. Any broker
+does this for its clients, fenced by its registration; what the controller does unasked is in supervisor.
 Invariants:
 - Every decision is a comparison inside the transaction that acts on it; the image only saves hopeless attempts.
 - A topic's own key is the last written and the first deleted, so that no reader sees half a topic.
+- Partitions written ahead of their topic's key are guarded by creating/<id>, which goes with this broker (orphans.py).
 - Nothing returns before this broker's image holds what was written.
 """
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from penstock.clock import Rng
+from penstock.cluster.elections import first_state
 from penstock.cluster.feed import ImageFeed
+from penstock.cluster.fenced_writes import FencedWrites, chunks
 from penstock.cluster.image import PartitionState, Topic, metric_name
 from penstock.cluster.layout import QuotaEntity, decode, encode
-from penstock.cluster.overrides import ConfigChange, ConfigResource, altered_configs, altered_quotas, replaced_configs
+from penstock.cluster.membership import Membership
+from penstock.cluster.overrides import ConfigChange, ConfigResource
 from penstock.cluster.placement import place
-from penstock.cluster.store import (
-    Ambiguous,
-    Compare,
-    Delete,
-    Get,
-    KeyValue,
-    MetadataStore,
-    Operation,
-    Put,
-    TxnResult,
-    created_at,
-    holds,
-    modified_at,
-)
+from penstock.cluster.setting_changes import SettingChanges
+from penstock.cluster.store import Ambiguous, Delete, Get, MetadataStore, Put, created_at, modified_at
 from penstock.cluster.topic_plan import (
-    OPERATIONS_PER_TXN,
     PARTITIONS_PER_REQUEST_MAX,
     NewTopic,
     TopicPlan,
     candidates,
     check_assignment,
     check_new_name,
-    first_state,
     pack,
     partition_puts,
     plan_topic,
     too_many_partitions,
 )
-from penstock.config.setting import Scope
+from penstock.config import BrokerConfig
 from penstock.errors import (
-    InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
     InvalidTopicName,
-    NotController,
     PenstockError,
+    RegistrationLost,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -67,35 +54,22 @@ from penstock.model import ProducerId, TopicId
 PRODUCER_IDS_PER_BLOCK = 1_000
 # Each round lost means that another writer won one; only a storm of them gets this far.
 SWAP_ROUNDS_MAX = 20
-VALUE_BYTES_MAX = 500_000
 PLANS_PER_TURN = 50
-
-T = TypeVar("T")
-Fence = Callable[[], Sequence[Compare]]
-CheckConfigs = Callable[[Mapping[str, str]], object]
 
 
 class Controller:
-    """`check_topic` and `check_group` raise InvalidConfig where settings contradict each other or the broker's."""
-
     def __init__(
-        self,
-        store: MetadataStore,
-        feed: ImageFeed,
-        rng: Rng,
-        *,
-        fence: Fence,
-        check_topic: CheckConfigs,
-        check_group: CheckConfigs,
+        self, store: MetadataStore, feed: ImageFeed, rng: Rng, membership: Membership, config: BrokerConfig
     ) -> None:
         self._store = store
         self._feed = feed
         self._image = feed.image
         self._layout = feed.image.layout
         self._rng = rng
-        self._fence = fence
-        self._check_topic = check_topic
-        self._check_group = check_group
+        self._membership = membership
+        self._config = config
+        self._writes = FencedWrites(store, membership.registration_fence)
+        self._settings = SettingChanges(store, feed, self._writes, config)
         # Names on their way into the store, by metric name: the image does not know them yet.
         self._creating: dict[str, str] = {}
         self._next_leader = rng.below(1 << 16)
@@ -171,7 +145,7 @@ class Controller:
             key = self._layout.topic(name)
             puts = partition_puts(self._layout, topic.id, enumerate(states, len(topic.partitions)))
             unchanged = modified_at(key, topic.mod_revision)
-            result = await self._commit_pieces([unchanged], [*puts, Put(key, encode(grown.as_json()))], [key])
+            result = await self._writes.commit_pieces([unchanged], [*puts, Put(key, encode(grown.as_json()))], [key])
             if result.ok:
                 await self._feed.reached(result.revision)
                 return grown
@@ -187,25 +161,18 @@ class Controller:
         self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
         """IncrementalAlterConfigs of one resource."""
-        await self._rewrite_configs(
-            resource, lambda stored: altered_configs(resource, stored, changes), validate_only=validate_only
-        )
+        await self._settings.alter(resource, changes, validate_only=validate_only)
 
     async def replace_configs(
         self, resource: ConfigResource, configs: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """AlterConfigs of one resource: what is not named goes back to its default."""
-        await self._rewrite_configs(
-            resource, lambda _: replaced_configs(resource, configs), validate_only=validate_only
-        )
+        await self._settings.replace(resource, configs, validate_only=validate_only)
 
     async def alter_client_quotas(
         self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
     ) -> None:
-        def rewrite(present: KeyValue | None) -> Mapping[str, Any] | None:
-            return altered_quotas(entity, decode(present.value) if present else {}, changes) or None
-
-        await self._swap(self._layout.quota(entity), rewrite, validate_only=validate_only)
+        await self._settings.alter_client_quotas(entity, changes, validate_only=validate_only)
 
     async def allocate_producer_id_block(self) -> range:
         """A block of producer ids that no broker has or will ever get again."""
@@ -223,46 +190,12 @@ class Controller:
             present = result.reads[0]
         raise Ambiguous("other brokers kept taking producer ids first")
 
-    async def bump_leader_epochs(self, partitions: Iterable[tuple[TopicId, int]]) -> None:
-        """Give each partition a new leader epoch, as after an unclean stop: what was read of the old one may be gone.
-
-        Partitions deleted meanwhile are passed over.
-        """
-        pending = list(partitions)
-        for _ in range(SWAP_ROUNDS_MAX):
-            lost: list[tuple[TopicId, int]] = []
-            seen = 0
-            for chunk in _chunks(pending):
-                keys = [self._layout.partition(*each) for each in chunk if self._state(*each)]
-                states = [state for each in chunk if (state := self._state(*each))]
-                result = await self._commit(
-                    [modified_at(key, state.mod_revision) for key, state in zip(keys, states, strict=True)],
-                    [Put(key, encode(_bumped(state).as_json())) for key, state in zip(keys, states, strict=True)],
-                    keys,
-                )
-                if result.ok and keys:
-                    seen = result.revision
-                elif not result.ok:
-                    lost.extend(chunk)
-                    seen = max([seen, *(present.mod_revision for present in result.reads if present)])
-            await self._feed.reached(seen)
-            if not lost:
-                return
-            pending = lost
-        raise Ambiguous("partitions kept changing while their leader epochs were raised")
-
-    async def clean_orphans(self) -> int:
-        """Delete partition keys without a topic; call it on becoming the controller, before any creation."""
-        keys = [self._layout.partition(*each) for each in self._image.orphans()]
-        await self._commit_pieces([], [Delete(key) for key in keys], [])
-        return len(keys)
-
     def _plan(self, new: NewTopic) -> TopicPlan:
         check_new_name(self._image, new.name)
         if self._creating.get(metric_name(new.name), new.name) != new.name:
             raise InvalidTopicName(f"topic {new.name!r} collides with {self._creating[metric_name(new.name)]!r}")
-        plan = plan_topic(self._image, new, self._rng.uuid(), self._next_leader)
-        self._check_topic(plan.topic.configs)
+        plan = plan_topic(self._image, new, self._rng.uuid(), self._next_leader, self._config)
+        self._config.check_topic(plan.topic.configs)
         self._next_leader += len(plan.topic.partitions)
         return plan
 
@@ -271,13 +204,15 @@ class Controller:
         for group in pack(plans):
             pending = group
             try:
-                for plan in group:
-                    for piece in plan.early:
-                        await self._commit([], piece, [])
+                guards = {plan.guard: await self._write_early(plan) for plan in group if plan.early}
                 while pending:
-                    result = await self._commit(
-                        [created_at(plan.key, 0) for plan in pending],
-                        [put for plan in pending for put in plan.puts],
+                    guarded = [plan.guard for plan in pending if plan.early]
+                    result = await self._writes.commit(
+                        [
+                            *(created_at(plan.key, 0) for plan in pending),
+                            *(created_at(guard, guards[guard]) for guard in guarded),
+                        ],
+                        [*(put for plan in pending for put in plan.puts), *(Delete(guard) for guard in guarded)],
                         [plan.key for plan in pending],
                     )
                     if result.ok:
@@ -285,25 +220,36 @@ class Controller:
                             results[plan.topic.name] = _as_written(plan.topic, result.revision)
                         break
                     taken = [plan for plan, present in zip(pending, result.reads, strict=True) if present]
-                    assert taken, "a refused creation names the topic that was there first"
+                    if not taken:
+                        raise RegistrationLost("this broker was taken for gone while it created a topic")
                     for plan in taken:
                         results[plan.topic.name] = _already_exists(plan.topic.name)
-                        await self._forget([put.key for piece in plan.early for put in piece])
+                        early = [put.key for piece in plan.early for put in piece]
+                        await self._writes.forget([*early, *([plan.guard] if early else [])])
                     pending = [plan for plan in pending if plan not in taken]
             except PenstockError as error:
                 results.update((plan.topic.name, error) for plan in pending)
         await self._feed.reached(max((t.mod_revision for t in results.values() if isinstance(t, Topic)), default=0))
         return results
 
+    async def _write_early(self, plan: TopicPlan) -> int:
+        """Write what does not fit into the topic's own transaction, under a guard; gives the guard's revision."""
+        guard = Put(plan.guard, encode({"topic": plan.topic.name}), self._membership.lease_id)
+        revision = (await self._writes.commit([created_at(plan.guard, 0)], [guard], [])).revision
+        for piece in plan.early:
+            if not (await self._writes.commit([created_at(plan.guard, revision)], piece, [])).ok:
+                raise RegistrationLost("this broker was taken for gone while it created a topic")
+        return revision
+
     async def _delete(self, topics: Sequence[Topic]) -> dict[str, Topic | PenstockError]:
         results: dict[str, Topic | PenstockError] = {}
         revision = 0
-        for group in _chunks(topics):
+        for group in chunks(topics):
             pending = list(group)
             try:
                 while pending:
                     keys = [self._layout.topic(topic.name) for topic in pending]
-                    result = await self._commit(
+                    result = await self._writes.commit(
                         [created_at(key, topic.create_revision) for key, topic in zip(keys, pending, strict=True)],
                         [Delete(key) for key in keys],
                         keys,
@@ -326,7 +272,7 @@ class Controller:
         deleted = [topic for topic in results.values() if isinstance(topic, Topic)]
         # Asked of the image, not of the topic: a growth cut short may have left keys beyond the topic's count.
         places = [place for topic in deleted for place in self._image.orphans(topic.id)]
-        await self._forget([self._layout.partition(*each) for each in places])
+        await self._writes.forget([self._layout.partition(*each) for each in places])
         return results
 
     def _plan_growth(
@@ -347,105 +293,12 @@ class Controller:
                 raise InvalidReplicaAssignment(f"{added} partitions are added but {len(assignment)} are assigned")
             check_assignment(self._image, assignment, replication_factor)
             chosen = [tuple(replicas) for replicas in assignment]
-        return [first_state(replicas) for replicas in chosen]
-
-    async def _rewrite_configs(
-        self,
-        resource: ConfigResource,
-        rewrite: Callable[[Mapping[str, str]], dict[str, str]],
-        *,
-        validate_only: bool,
-    ) -> None:
-        def rewrite_topic(present: KeyValue | None) -> Mapping[str, Any]:
-            if present is None:
-                raise _unknown(resource.name)
-            fields = decode(present.value)
-            configs = rewrite(fields["configs"])
-            self._check_topic(configs)
-            return {**fields, "configs": configs}
-
-        def rewrite_own_key(present: KeyValue | None) -> Mapping[str, Any] | None:
-            configs = rewrite(decode(present.value) if present else {})
-            if resource.scope is Scope.GROUP:
-                self._check_group(configs)
-            return configs or None
-
-        if resource.scope is Scope.TOPIC:
-            await self._swap(self._layout.topic(resource.name), rewrite_topic, validate_only=validate_only)
-            return
-        if resource.scope is Scope.BROKER and resource.name and not resource.name.isdecimal():
-            raise InvalidRequest(f"{resource.name!r} is no broker id")
-        if resource.scope is Scope.GROUP and not resource.name:
-            raise InvalidRequest("a group's settings need the name of the group")
-        key = self._layout.config(resource.scope.value, resource.name)
-        await self._swap(key, rewrite_own_key, validate_only=validate_only)
-
-    async def _swap(
-        self, key: str, rewrite: Callable[[KeyValue | None], Mapping[str, Any] | None], *, validate_only: bool
-    ) -> None:
-        """Read, rewrite, compare-and-swap; None from `rewrite` means that the key should not be there."""
-        present = await self._store.get(key)
-        for _ in range(SWAP_ROUNDS_MAX):
-            fields = rewrite(present)
-            value = None if fields is None else encode(fields)
-            if value is not None and len(value) > VALUE_BYTES_MAX:
-                raise InvalidConfig(f"{len(value)} bytes of settings, {VALUE_BYTES_MAX} allowed")
-            if validate_only:
-                return
-            if value == (present.value if present else None):
-                await self._feed.reached(present.mod_revision if present else 0)
-                return
-            result = await self._commit(
-                [modified_at(key, present.mod_revision if present else 0)],
-                [Delete(key) if value is None else Put(key, value)],
-                [key],
-            )
-            if result.ok:
-                await self._feed.reached(result.revision)
-                return
-            present = result.reads[0]
-        raise Ambiguous(f"{key} kept changing")
-
-    async def _commit(self, compare: Sequence[Compare], then: Sequence[Operation], look: Sequence[str]) -> TxnResult:
-        """A transaction under the controller's fence; where a comparison failed, `reads` holds the keys of `look`."""
-        fence = self._fence()
-        seen = [Get(key) for key in (*(each.key for each in fence), *look)]
-        result = await self._store.txn([*fence, *compare], then, seen)
-        if result.ok:
-            return result
-        for each, present in zip(fence, result.reads, strict=False):
-            if not holds(each, present):
-                raise NotController("another broker has become the controller")
-        return TxnResult(result.ok, result.revision, result.reads[len(fence) :])
-
-    async def _commit_pieces(
-        self, compare: Sequence[Compare], then: Sequence[Operation], look: Sequence[str]
-    ) -> TxnResult:
-        """Like _commit for any number of operations: in order, each piece under the same comparisons."""
-        result = TxnResult(True, 0)
-        for piece in _chunks(then):
-            result = await self._commit(compare, piece, look)
-            if not result.ok:
-                break
-        return result
-
-    async def _forget(self, keys: Sequence[str]) -> None:
-        """Delete keys no reader sees; what fails here is left to clean_orphans."""
-        with contextlib.suppress(PenstockError):
-            await self._commit_pieces([], [Delete(key) for key in keys], [])
+        return [first_state(replicas, self._image.live) for replicas in chosen]
 
     def _find(self, wanted: str | TopicId) -> Topic | PenstockError:
         if isinstance(wanted, str):
             return self._image.topics.get(wanted) or _unknown(wanted)
         return self._image.topics_by_id.get(wanted) or UnknownTopicId(f"there is no topic with id {wanted}")
-
-    def _state(self, topic_id: TopicId, index: int) -> PartitionState | None:
-        topic = self._image.topics_by_id.get(topic_id)
-        return topic.partitions[index] if topic and index < len(topic.partitions) else None
-
-
-def _bumped(state: PartitionState) -> PartitionState:
-    return replace(state, leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1)
 
 
 def _as_written(topic: Topic, revision: int) -> Topic:
@@ -458,7 +311,3 @@ def _already_exists(name: str) -> TopicAlreadyExists:
 
 def _unknown(name: str) -> UnknownTopicOrPartition:
     return UnknownTopicOrPartition(f"there is no topic {name!r}")
-
-
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[at : at + OPERATIONS_PER_TXN] for at in range(0, len(items), OPERATIONS_PER_TXN))

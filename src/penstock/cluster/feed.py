@@ -16,16 +16,22 @@ RETRY_S = 0.5
 
 
 class ImageFeed:
-    """`on_changes` is called after each revision, in the same turn of the loop, before anybody waiting for it wakes."""
+    """`on_changes` is called after each revision, in the same turn of the loop, before anybody waiting for it wakes.
+
+    So are those who `subscribe`, after it.
+    """
 
     def __init__(self, store: MetadataStore, image: ClusterImage, on_changes: Callable[[ImageChanges], None]) -> None:
         self.image = image
         self._store = store
-        self._on_changes = on_changes
+        self._listeners = [on_changes]
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
+    def subscribe(self, listener: Callable[[ImageChanges], None]) -> None:
+        self._listeners.append(listener)
+
     async def load(self) -> ImageChanges:
-        """Read everything at once; the caller gets the changes, `on_changes` does not."""
+        """Read everything at once; the caller gets the changes, those who listen do not."""
         changes = self.image.load(await self._store.range(self.image.layout.prefix))
         self._wake()
         return changes
@@ -36,13 +42,13 @@ class ImageFeed:
             try:
                 revisions = self._store.watch(self.image.layout.prefix, self.image.revision + 1)
                 async for revision in revisions:
-                    self._on_changes(self.image.apply(revision))
+                    self._tell(self.image.apply(revision))
                     self._wake()
                     # Revisions come in hundreds after a large change; between two of them others get their turn.
                     await asyncio.sleep(0)
             except Compacted:
                 with contextlib.suppress(Unavailable, Ambiguous):
-                    self._on_changes(await self.load())
+                    self._tell(await self.load())
             except (Unavailable, Ambiguous):
                 # What is known stays in use: a store that is away stops changes, not produce and fetch.
                 await asyncio.sleep(RETRY_S)
@@ -63,6 +69,10 @@ class ImageFeed:
         finally:
             with contextlib.suppress(ValueError):
                 self._waiters.remove(waiter)
+
+    def _tell(self, changes: ImageChanges) -> None:
+        for listener in self._listeners:
+            listener(changes)
 
     def _wake(self) -> None:
         if not self._waiters:

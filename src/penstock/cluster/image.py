@@ -28,17 +28,25 @@ class PartitionState:
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     partition_epoch: int = 0
+    # Replicas out of sync that hold all that is committed, since nothing was while they were away (KIP-966).
+    elr: tuple[int, ...] = ()
+    # What a reassignment brings and takes; both are among `replicas` until it is done.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
     # The store's revision of this key: what a compare-and-swap of it names.
     mod_revision: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        fields: dict[str, Any] = {
             "leader": self.leader,
             "leader_epoch": self.leader_epoch,
             "isr": self.isr,
             "replicas": self.replicas,
             "partition_epoch": self.partition_epoch,
         }
+        # Rare, and thousands of partitions are read at every start.
+        fields |= {name: nodes for name in ("elr", "adding", "removing") if (nodes := getattr(self, name))}
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,7 @@ class BrokerInfo:
     endpoint: Endpoint
     rack: str | None
     epoch: int
+    is_stopping: bool = False
 
 
 @dataclass(slots=True)
@@ -85,6 +94,7 @@ class ClusterImage:
         self.revision = 0
         self.cluster_id = ""
         self.controller_id = NO_CONTROLLER
+        self.controller_epoch = 0
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
         self.brokers: dict[int, BrokerInfo] = {}
@@ -139,6 +149,15 @@ class ClusterImage:
             for index in self._partitions.get(id_text, ())
         ]
 
+    def partition(self, topic_id: UUID, index: int) -> PartitionState | None:
+        topic = self.topics_by_id.get(topic_id)
+        return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    @property
+    def live(self) -> frozenset[int]:
+        """Brokers that may lead: registered, and not about to stop."""
+        return frozenset(broker.id for broker in self.brokers.values() if not broker.is_stopping)
+
     def colliding_name(self, name: str) -> str | None:
         """An existing topic whose metrics would have the same name, as "." and "_" are the same there."""
         other = self._names_by_metric.get(metric_name(name))
@@ -149,7 +168,7 @@ class ClusterImage:
         index = int(index_text)
         states = self._partitions.setdefault(id_text, {})
         if item is not None:
-            states[index] = PartitionState(*_partition_fields(item.value), item.mod_revision)
+            states[index] = partition_state(item)
         else:
             states.pop(index, None)
             if not states:
@@ -198,11 +217,15 @@ class ClusterImage:
                 else:
                     fields = decode(item.value)
                     endpoint = Endpoint(*fields["endpoint"])
-                    self.brokers[node_id] = BrokerInfo(node_id, endpoint, fields["rack"], item.create_revision)
+                    self.brokers[node_id] = BrokerInfo(
+                        node_id, endpoint, fields["rack"], item.mod_revision, fields.get("stopping", False)
+                    )
                 changes.brokers_changed = True
             case "controller":
                 self.controller_id = NO_CONTROLLER if item is None else decode(item.value)["broker"]
                 changes.controller_changed = True
+            case "controller-epoch":
+                self.controller_epoch = 0 if item is None else decode(item.value)["epoch"]
             case "cluster-id":
                 self.cluster_id = "" if item is None else decode(item.value)["id"]
             case "configs":
@@ -244,8 +267,12 @@ class ClusterImage:
             yield layout.controller
 
 
+def partition_state(item: KeyValue) -> PartitionState:
+    return PartitionState(*_partition_fields(item.value), mod_revision=item.mod_revision)
+
+
 @lru_cache(maxsize=4096)
-def _partition_fields(value: bytes) -> tuple[int, int, tuple[int, ...], tuple[int, ...], int]:
+def _partition_fields(value: bytes) -> tuple[Any, ...]:
     """Kept by value, because thousands of partitions have the very same: they are read once and share their tuples."""
     fields = decode(value)
     return (
@@ -254,6 +281,7 @@ def _partition_fields(value: bytes) -> tuple[int, int, tuple[int, ...], tuple[in
         tuple(fields["isr"]),
         tuple(fields["replicas"]),
         fields["partition_epoch"],
+        *(tuple(fields.get(name, ())) for name in ("elr", "adding", "removing")),
     )
 
 

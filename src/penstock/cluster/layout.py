@@ -1,13 +1,15 @@
 """Where each fact lives in the metadata store, and how it is written there.
 
-Called by image, controller and membership. Keys are paths under /penstock/<cluster>/, values are JSON.
+Called by image and by everybody who writes metadata. Keys are paths under /penstock/<cluster>/, values are JSON.
 
-    brokers/<id>              leased: endpoint, rack, incarnation; create revision = broker epoch
+    brokers/<id>              leased: endpoint, rack, directory, whether it is stopping; mod revision = broker epoch
+    storage/<id>              the data directory this broker last joined with: another one means a new disk
     controller                leased: broker id; create revision = fencing token
     controller-epoch          counter
     cluster-id                22 characters, as Kafka prints them
     topics/<name>             id, number of partitions, configs; a topic exists exactly as long as this key
-    partitions/<id>/<n>       leader, leader epoch, ISR, replicas
+    partitions/<id>/<n>       leader, leader epoch, ISR, replicas, who else may lead, a running reassignment
+    creating/<id>             leased: partitions of this topic are being written ahead of the topic's own key
     configs/<kind>/<name>     overrides of a broker ("" = all brokers) or a group
     quotas/<entity>           limits of a user, client id or address
     ids/producer              first producer id not handed out yet
@@ -37,6 +39,12 @@ class Layout:
 
     def broker(self, node_id: int) -> str:
         return f"{self.prefix}brokers/{node_id}"
+
+    def storage(self, node_id: int) -> str:
+        return f"{self.prefix}storage/{node_id}"
+
+    def creating(self, topic_id: UUID) -> str:
+        return f"{self.prefix}creating/{topic_id.hex}"
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}topics/{name}"

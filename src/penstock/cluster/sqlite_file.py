@@ -7,6 +7,7 @@ Invariants:
 - A transaction is in the write-ahead log and synced before it is reported. One whose sync failed is reported as
   Ambiguous, and the file is not written again by this process: a second sync could lie.
 - Leases that are due end before a transaction looks at anything, each as a revision of its own.
+- All leases are of one machine: another one's clock and boot say nothing about ours.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from penstock.cluster.boot_time import BootTime
+from penstock.cluster.sqlite_place import Machine, other_machine, refuse_network_file_system
 from penstock.cluster.store import (
     NO_LEASE,
     Ambiguous,
@@ -32,39 +34,21 @@ from penstock.cluster.store import (
     Put,
     Revision,
     Snapshot,
+    StoreUnusable,
     TxnResult,
     Unavailable,
     holds,
 )
-from penstock.errors import PenstockError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LOCK_WAIT_S = 5.0
 LOCK_RETRY_S = 0.0005
 HISTORY_WINDOW_REVISIONS = 256
 COMPACT_EVERY_CHANGES = 1_000
 
-# POSIX locks and shared memory do not work there, and SQLite's write-ahead log needs both.
-NETWORK_FILE_SYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ceph",
-        "fuse.ceph",
-        "glusterfs",
-        "fuse.glusterfs",
-        "lustre",
-        "fuse.sshfs",
-    }
-)
-
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO meta VALUES ('schema', 1), ('revision', 1), ('compacted', 0);
+INSERT INTO meta VALUES ('schema', 2), ('revision', 1), ('compacted', 0);
 CREATE TABLE live (
     key TEXT PRIMARY KEY, value BLOB NOT NULL, create_revision INTEGER NOT NULL,
     mod_revision INTEGER NOT NULL, version INTEGER NOT NULL, lease INTEGER NOT NULL
@@ -78,27 +62,41 @@ CREATE TABLE history (
 ) WITHOUT ROWID;
 -- AUTOINCREMENT: an id is never given twice, so revoking a former life's lease can not hit a newer one.
 CREATE TABLE leases (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, ttl_ms INTEGER NOT NULL, boot_id TEXT NOT NULL, expires_ms INTEGER NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, ttl_ms INTEGER NOT NULL, boot_id TEXT NOT NULL, expires_ms INTEGER NOT NULL,
+    machine TEXT NOT NULL DEFAULT '', machine_name TEXT NOT NULL DEFAULT ''
 );
 """
+# A lease held by another machine. One whose machine, or ours, does not tell its id is taken for one of an earlier boot.
+FOREIGN = "(boot_id <> :boot AND :machine <> '' AND machine NOT IN ('', :machine))"
 
-
-class StoreUnusable(PenstockError):
-    """The metadata file can not be opened as it is; the message says what an operator can do."""
+# From the schema of that number to the next.
+MIGRATIONS = {
+    1: """
+ALTER TABLE leases ADD COLUMN machine TEXT NOT NULL DEFAULT '';
+ALTER TABLE leases ADD COLUMN machine_name TEXT NOT NULL DEFAULT '';
+UPDATE meta SET value = 2 WHERE name = 'schema';
+"""
+}
 
 
 class SqliteFile:
     def __init__(
-        self, path: Path, boot_time: BootTime, history_changes_max: int, on_change: Callable[[], None]
+        self,
+        path: Path,
+        boot_time: BootTime,
+        machine: Machine,
+        history_changes_max: int,
+        on_change: Callable[[], None],
     ) -> None:
         self._path = path
         self._boot_time = boot_time
+        self._machine = machine
         self._history_changes_max = history_changes_max
         self._on_change = on_change
         self._failed: str | None = None
         self._changes_since_compaction = 0
         self._next_expiry_ms: int | None = None
-        _refuse_network_file_system(path.parent)
+        refuse_network_file_system(path.parent)
         self._lock_fd = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             self._db = self._open()
@@ -142,6 +140,15 @@ class SqliteFile:
                 f"the metadata file {self._path} was written by a newer penstock (schema {schema}, this one knows "
                 f"{SCHEMA_VERSION}): start that version, or restore the backup made before the upgrade"
             )
+        for old in range(schema, SCHEMA_VERSION):
+            db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[old]} COMMIT;")
+        self._refuse_other_machines(db)
+
+    def _refuse_other_machines(self, db: sqlite3.Connection) -> None:
+        """Raises StoreUnusable if a lease is held by a kernel that is neither this one nor an earlier boot of it."""
+        row = db.execute(f"SELECT machine_name FROM leases WHERE {FOREIGN}", self._whereabouts()).fetchone()
+        if row:
+            raise other_machine(self._path, row[0])
 
     def get(self, key: str) -> KeyValue | None:
         with self._reading():
@@ -199,10 +206,12 @@ class SqliteFile:
 
     def grant(self, ttl_ms: int) -> int:
         with self._writing():
+            # Two machines may have opened the file before either had a lease in it.
+            self._refuse_other_machines(self._db)
             now_ms = self._boot_time.now_ms()
             cursor = self._db.execute(
-                "INSERT INTO leases (ttl_ms, boot_id, expires_ms) VALUES (?, ?, ?)",
-                (ttl_ms, self._boot_time.boot_id, now_ms + ttl_ms),
+                "INSERT INTO leases (ttl_ms, boot_id, expires_ms, machine, machine_name) VALUES (?, ?, ?, ?, ?)",
+                (ttl_ms, self._boot_time.boot_id, now_ms + ttl_ms, self._machine.id, self._machine.name),
             )
             self._note_next_expiry()
             assert cursor.lastrowid is not None
@@ -359,8 +368,8 @@ class SqliteFile:
 
     def _expire(self) -> None:
         due = self._db.execute(
-            "SELECT id FROM leases WHERE boot_id <> ? OR expires_ms <= ?",
-            (self._boot_time.boot_id, self._boot_time.now_ms()),
+            f"SELECT id FROM leases WHERE NOT {FOREIGN} AND (boot_id <> :boot OR expires_ms <= :now)",
+            self._whereabouts(),
         ).fetchall()
         for (lease,) in due:
             self._end_lease(lease)
@@ -380,8 +389,12 @@ class SqliteFile:
     def _note_next_expiry(self) -> None:
         # A lease of an earlier boot is due since that boot ended.
         self._next_expiry_ms = self._db.execute(
-            "SELECT min(CASE WHEN boot_id = ? THEN expires_ms ELSE 0 END) FROM leases", (self._boot_time.boot_id,)
+            f"SELECT min(CASE WHEN boot_id = :boot THEN expires_ms ELSE 0 END) FROM leases WHERE NOT {FOREIGN}",
+            self._whereabouts(),
         ).fetchone()[0]
+
+    def _whereabouts(self) -> dict[str, str | int]:
+        return {"boot": self._boot_time.boot_id, "now": self._boot_time.now_ms(), "machine": self._machine.id}
 
     def _compact_sometimes(self, changed: int) -> None:
         self._changes_since_compaction += changed
@@ -404,25 +417,3 @@ class SqliteFile:
 def _bounds(prefix: str) -> tuple[str, str]:
     """The first key with the prefix and the first key after all of them, in the order of UTF-8 bytes."""
     return prefix, prefix + "\U0010ffff"
-
-
-def network_file_system(mounts: str, device: int) -> str | None:
-    """The type of file system a device number belongs to, if it is one of those; `mounts` is Linux's mountinfo."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        if before.split()[2] == wanted and (kind := after.split()[0]) in NETWORK_FILE_SYSTEMS:
-            return kind
-    return None
-
-
-def _refuse_network_file_system(directory: Path) -> None:
-    mounts = Path("/proc/self/mountinfo")
-    if not mounts.exists():
-        return
-    kind = network_file_system(mounts.read_text(errors="replace"), os.stat(directory).st_dev)
-    if kind is not None:
-        raise StoreUnusable(
-            f"{directory} is on a network file system ({kind}), where file locks cannot be trusted: put the data "
-            "directory on a local disk, or use etcd for a cluster of several hosts"
-        )

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from penstock.cluster.boot_time import BootTime, SystemBootTime
 from penstock.cluster.sqlite_file import SqliteFile
+from penstock.cluster.sqlite_place import Machine, this_machine
 from penstock.cluster.store import (
     Ambiguous,
     Compare,
@@ -52,8 +53,8 @@ class SqliteStore:
         self._file: SqliteFile
         self._ticking: asyncio.Task[None]
 
-    async def start(self, path: Path, boot_time: BootTime, history_changes_max: int) -> None:
-        self._file = await self._run(SqliteFile, path, boot_time, history_changes_max, self._wake_from_thread)
+    async def start(self, path: Path, boot_time: BootTime, machine: Machine, history_changes_max: int) -> None:
+        self._file = await self._run(SqliteFile, path, boot_time, machine, history_changes_max, self._wake_from_thread)
         self._ticking = asyncio.create_task(self._tick(), name="metadata-tick")
 
     async def get(self, key: str) -> KeyValue | None:
@@ -171,14 +172,15 @@ async def open_sqlite_store(
     *,
     poll_s: float = POLL_ALONE_S,
     boot_time: BootTime | None = None,
+    machine: Machine | None = None,
     history_changes_max: int = HISTORY_CHANGES_MAX,
     deadline_s: float = DEADLINE_S,
 ) -> SqliteStore:
-    """Open or create the file; raises StoreUnusable where it is damaged, too new, or on a network file system."""
+    """Open or create the file; raises StoreUnusable where it is damaged, too new, or another machine's."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-metadata")
     store = SqliteStore(thread, poll_s, deadline_s)
     try:
-        await store.start(path, boot_time or SystemBootTime(), history_changes_max)
+        await store.start(path, boot_time or SystemBootTime(), machine or this_machine(), history_changes_max)
     except BaseException:
         thread.shutdown(wait=False)
         raise

@@ -45,6 +45,10 @@ class Unavailable(PenstockError):
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
+class StoreUnusable(PenstockError):
+    """The store cannot be opened as it is; the message says what an operator can do."""
+
+
 class Ambiguous(PenstockError):
     """The operation may or may not have been applied: read again, never retry blindly."""
 
@@ -200,6 +204,10 @@ class MetadataStore(Protocol):
         """End somebody else's lease: for a broker that knows its own former life is over."""
         ...
 
+    async def compact(self, revision: int) -> None:
+        """Forget the history up to `revision`; a watch that would need it ends with Compacted."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -226,11 +234,12 @@ async def keep_alive(lease: Lease) -> None:
                 return
         asked_at = loop.time()
         try:
-            await lease.renew()
+            async with asyncio.timeout_at(ends_at):
+                await lease.renew()
             ends_at = asked_at + lease.ttl_s
         except LeaseLost:
             return
-        except (Unavailable, Ambiguous):
+        except (Unavailable, Ambiguous, TimeoutError):
             # Others may think this lease over from now on, so its holder must think so first.
             if loop.time() >= ends_at:
                 lease.lost.set()

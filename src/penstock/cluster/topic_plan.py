@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.cluster.elections import first_state
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.cluster.layout import Layout, encode
 from penstock.cluster.placement import Candidate, place
 from penstock.cluster.store import Put
+from penstock.config import BrokerConfig
 from penstock.config.setting import Scope
 from penstock.config.validation import validate_change
 from penstock.errors import (
@@ -32,6 +34,8 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 OPERATIONS_PER_TXN = 100
 BYTES_PER_TXN = 1_000_000
 CONFIG_BYTES_MAX = 500_000
+# From this many replicas on one may be away and two still hold what is acknowledged (TRAPS R11).
+REPLICAS_FOR_TWO_IN_SYNC = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +51,14 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """The keys of one new topic: `early` ones are written ahead in pieces, `puts` at once, the topic's own key last."""
+    """The keys of one new topic: `early` ones are written ahead in pieces, `puts` at once, the topic's own key last.
+
+    `guard` is the key that keeps the early ones from being taken for orphans.
+    """
 
     topic: Topic
     key: str
+    guard: str
     early: list[list[Put]]
     puts: list[Put]
     size: int
@@ -77,11 +85,15 @@ def check_new_name(image: ClusterImage, name: str) -> None:
         )
 
 
-def plan_topic(image: ClusterImage, new: NewTopic, topic_id: TopicId, start: int) -> TopicPlan:
+def plan_topic(image: ClusterImage, new: NewTopic, topic_id: TopicId, start: int, config: BrokerConfig) -> TopicPlan:
     """The keys that create the topic; raises the error a client should see. The name is checked already."""
     assignment = choose_assignment(image, new, start)
     configs = _check_configs(new)
-    topic = Topic(new.name, topic_id, tuple(first_state(replicas) for replicas in assignment), configs)
+    min_insync = default_min_insync(len(assignment[0]), config)
+    if min_insync is not None:
+        configs.setdefault("min.insync.replicas", str(min_insync))
+    live = image.live
+    topic = Topic(new.name, topic_id, tuple(first_state(replicas, live) for replicas in assignment), configs)
     value = encode(topic.as_json())
     if len(value) > CONFIG_BYTES_MAX:
         raise InvalidConfig(f"the settings of topic {new.name!r} take {len(value)} bytes, {CONFIG_BYTES_MAX} allowed")
@@ -91,7 +103,8 @@ def plan_topic(image: ClusterImage, new: NewTopic, topic_id: TopicId, start: int
     whole = (len(puts) // OPERATIONS_PER_TXN) * OPERATIONS_PER_TXN
     early = [puts[at : at + OPERATIONS_PER_TXN] for at in range(0, whole, OPERATIONS_PER_TXN)]
     last = [*puts[whole:], Put(key, value)]
-    return TopicPlan(topic, key, early, last, sum(len(put.key) + len(put.value) for put in last))
+    size = sum(len(put.key) + len(put.value) for put in last)
+    return TopicPlan(topic, key, image.layout.creating(topic_id), early, last, size)
 
 
 def choose_assignment(image: ClusterImage, new: NewTopic, start: int) -> list[tuple[int, ...]]:
@@ -118,6 +131,8 @@ def check_assignment(image: ClusterImage, assignment: Sequence[Sequence[int]], r
             raise InvalidReplicaAssignment("all partitions must have the same number of replicas")
         if unknown := [node for node in replicas if node not in image.brokers]:
             raise InvalidReplicaAssignment(f"no broker {unknown[0]} is registered")
+        if not image.live.intersection(replicas):
+            raise InvalidReplicaAssignment(f"all of the brokers {list(replicas)} are stopping")
 
 
 def pack(plans: Iterable[TopicPlan]) -> list[list[TopicPlan]]:
@@ -125,22 +140,25 @@ def pack(plans: Iterable[TopicPlan]) -> list[list[TopicPlan]]:
     groups: list[list[TopicPlan]] = []
     operations = size = 0
     for plan in plans:
-        full = operations + len(plan.puts) > OPERATIONS_PER_TXN or size + plan.size > BYTES_PER_TXN
+        needed = len(plan.puts) + bool(plan.early)  # the guard is deleted
+        full = operations + needed > OPERATIONS_PER_TXN or size + plan.size > BYTES_PER_TXN
         if not groups or full:
             groups.append([])
             operations = size = 0
         groups[-1].append(plan)
-        operations += len(plan.puts)
+        operations += needed
         size += plan.size
     return groups
 
 
 def candidates(image: ClusterImage) -> list[Candidate]:
-    return [Candidate(broker.id, broker.rack) for broker in image.brokers.values()]
+    return [Candidate(broker.id, broker.rack) for broker in image.brokers.values() if not broker.is_stopping]
 
 
-def first_state(replicas: Sequence[int]) -> PartitionState:
-    return PartitionState(leader=replicas[0], leader_epoch=0, isr=tuple(replicas), replicas=tuple(replicas))
+def default_min_insync(replicas: int, config: BrokerConfig) -> int | None:
+    """What a topic of so many replicas gets that says nothing itself; None leaves it to the broker's setting."""
+    is_chosen = config.is_set("min.insync.replicas")
+    return None if is_chosen or replicas < REPLICAS_FOR_TWO_IN_SYNC else 2
 
 
 def partition_puts(layout: Layout, topic_id: TopicId, states: Iterable[tuple[int, PartitionState]]) -> list[Put]:

@@ -51,6 +51,9 @@ class BrokerConfig(BrokerSettings):
         advertise: str | None = None,
         http: str | None = None,
         node_id: int | None = None,
+        rack: str | None = None,
+        metadata: str | None = None,
+        cluster: str | None = None,
     ) -> "BrokerConfig":
         """From a TOML file, then the command line's flags, then `name=value` overrides; the later wins."""
         static = _read_toml(path) if path is not None else {}
@@ -60,6 +63,9 @@ class BrokerConfig(BrokerSettings):
             "advertised.listeners": advertise,
             "penstock.http.listen": http,
             "node.id": node_id,
+            "broker.rack": rack,
+            "penstock.metadata": metadata,
+            "penstock.cluster": cluster,
         }
         static |= {name: str(value) for name, value in flags.items() if value is not None}
         for override in overrides:
@@ -153,6 +159,10 @@ class BrokerConfig(BrokerSettings):
             if name in layer:
                 return setting.render(layer[name])
         return setting.default_text
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody chose the value in force, be it the default's."""
+        return any(name in layer for layer in (self.node_dynamic, self.cluster_dynamic, self.static))
 
     def _fill(self, settings: Iterable[Setting]) -> None:
         for setting in settings:

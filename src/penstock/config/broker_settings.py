@@ -8,6 +8,7 @@ alter configs over the wire must not choose what this process opens.
 from dataclasses import dataclass
 
 from penstock.config.addresses import http_fault, listeners_fault, overrides_fault
+from penstock.config.metadata_address import metadata_fault
 from penstock.config.setting import (
     CLUSTER_WIDE,
     HIGH,
@@ -36,6 +37,17 @@ from penstock.config.topic_config import (
     TIMESTAMP_TYPES,
     gzip_level_fault,
 )
+
+# Kafka's names, so that a configuration moves over as it is.
+REPLICA_SELECTORS = (
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "org.apache.kafka.common.replica.LeaderSelector",
+)
+
+
+def _cluster_fault(name: str) -> str | None:
+    is_word = name and all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in name)
+    return None if is_word else "no name: letters, digits, '.', '_' and '-'"
 
 
 def _one_directory_fault(directories: tuple[str, ...]) -> str | None:
@@ -71,6 +83,61 @@ class BrokerSettings:
     penstock_http_listen: str = text(
         "penstock.http.listen", "127.0.0.1:9644", "The address of /metrics and /health; empty for none.",
         check=http_fault)
+
+    # Where the cluster's metadata is.
+    penstock_metadata: str = text(
+        "penstock.metadata", "", "The metadata store: sqlite:FILE or etcd://HOST:PORT,HOST:PORT (etcds:// with TLS; "
+        "user:password@ may stand before the hosts); empty for SQLite in the data directory.", check=metadata_fault,
+        sensitive=True, importance=HIGH)
+    penstock_metadata_user: str = text("penstock.metadata.user", "", "The user to be in etcd.")
+    penstock_metadata_password: str = text(
+        "penstock.metadata.password", "", "The password of that user.", sensitive=True)
+    penstock_metadata_tls_ca: str = text(
+        "penstock.metadata.tls.ca", "", "A file with the certificates that vouch for etcd's; empty for those the "
+        "system trusts.")
+    penstock_metadata_tls_cert: str = text(
+        "penstock.metadata.tls.cert", "", "A file with the certificate to show to etcd.")
+    penstock_metadata_tls_key: str = text("penstock.metadata.tls.key", "", "A file with the key of that certificate.")
+    penstock_metadata_connect_timeout_ms: int = integer(
+        "penstock.metadata.connect.timeout.ms", 30_000, "How long a starting broker waits for an etcd that does not "
+        "answer.", low=1)
+
+    # The cluster and its replicas.
+    penstock_cluster: str = text(
+        "penstock.cluster", "default", "The cluster's name in its metadata store, which several clusters may share.",
+        check=_cluster_fault)
+    broker_session_timeout_ms: int = integer(
+        "broker.session.timeout.ms", 6_000, "A broker whose signs of life have been missing for this long is taken for "
+        "gone, and others lead in its place. Kafka's is 9000.", low=100)
+    controlled_shutdown_enable: bool = flag(
+        "controlled.shutdown.enable", True, "Before it stops, a broker hands over what it leads.")
+    replica_lag_time_max_ms: int = long(
+        "replica.lag.time.max.ms", 30_000, "A follower that has not been at the end of the log for this long is no "
+        "longer in sync.", low=1, importance=HIGH)
+    replica_fetch_max_bytes: int = integer(
+        "replica.fetch.max.bytes", 1 << 20, "The most a follower asks for of one partition; a larger batch still comes "
+        "whole.", low=0)
+    replica_fetch_response_max_bytes: int = integer(
+        "replica.fetch.response.max.bytes", 10 << 20, "The most a follower asks for in one request.", low=0)
+    replica_fetch_wait_max_ms: int = integer(
+        "replica.fetch.wait.max.ms", 500, "How long a leader may keep a follower waiting for new records.", low=1,
+        importance=HIGH)
+    replica_fetch_backoff_ms: int = integer(
+        "replica.fetch.backoff.ms", 1_000, "How long a follower waits after a fetch that failed.", low=0)
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        "replica.high.watermark.checkpoint.interval.ms", 5_000, "How often the high watermarks are written.", low=1,
+        importance=HIGH)
+    replica_selector_class: str = choice(
+        "replica.selector.class", REPLICA_SELECTORS[0], REPLICA_SELECTORS, "Where a consumer that tells its rack reads "
+        "from: a replica in that rack, or from the leader always, which is Kafka's default.")
+    auto_leader_rebalance_enable: bool = flag(
+        "auto.leader.rebalance.enable", True, "Give leadership back to the first of a partition's replicas when too "
+        "few lead what they should.", importance=HIGH)
+    leader_imbalance_check_interval_seconds: int = long(
+        "leader.imbalance.check.interval.seconds", 300, "How often that is looked at.", low=1, importance=HIGH)
+    leader_imbalance_per_broker_percentage: int = integer(
+        "leader.imbalance.per.broker.percentage", 10, "How many of the partitions that should be a broker's to lead, "
+        "in percent, may have another leader.", low=0, importance=HIGH)
 
     # Topics that do not say otherwise.
     num_partitions: int = integer("num.partitions", 1, "Partitions of a topic created without a number.", low=1)
@@ -150,11 +217,11 @@ class BrokerSettings:
         "compression.zstd.level", 3, "Default of the topic setting `compression.zstd.level`.", low=-131072, high=22,
         dynamic=CLUSTER_WIDE)
     min_insync_replicas: int = integer(
-        "min.insync.replicas", 1, "Default of the topic setting `min.insync.replicas`.", low=1, dynamic=CLUSTER_WIDE,
-        importance=HIGH)
+        "min.insync.replicas", 1, "Default of the topic setting `min.insync.replicas`. While it is not set, a topic "
+        "created with three replicas or more gets 2.", low=1, dynamic=CLUSTER_WIDE, importance=HIGH)
     unclean_leader_election_enable: bool = flag(
         "unclean.leader.election.enable", False, "Default of the topic setting `unclean.leader.election.enable`.",
-        dynamic=CLUSTER_WIDE, importance=HIGH, honoured=False)
+        dynamic=CLUSTER_WIDE, importance=HIGH)
     penstock_durability: str = choice(
         "penstock.durability", "fsync", DURABILITIES, "Default of the topic setting `penstock.durability`.",
         dynamic=CLUSTER_WIDE, importance=HIGH)

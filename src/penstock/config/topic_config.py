@@ -20,7 +20,7 @@ SEGMENT_BYTES_MIN = 1024
 CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-DURABILITIES = ("fsync", "page-cache")
+DURABILITIES = ("fsync", "fsync-all", "page-cache")
 
 _integer = partial(setting.integer, scope=Scope.TOPIC)
 _long = partial(setting.long, scope=Scope.TOPIC)
@@ -121,9 +121,11 @@ class TopicConfig:
         "min.insync.replicas", 1, "How many replicas must hold a batch before `acks=all` is answered.", low=1,
         broker_names=_from("min.insync.replicas"))
     durability: str = _choice(
-        "penstock.durability", "fsync", DURABILITIES, "When `acks=all` is answered for a partition with one replica: "
+        "penstock.durability", "fsync", DURABILITIES, "When `acks=all` is answered where only one replica is in sync: "
         "`fsync` after the batch is on stable storage, `page-cache` once the kernel has it, which a power cut or a "
-        "kernel crash may lose.", broker_names=_from("penstock.durability"))
+        "kernel crash may lose. With more replicas in sync, once all of them have it; with `fsync-all` once all of "
+        "them have it on stable storage, which also a power cut of all brokers at once does not lose.",
+        broker_names=_from("penstock.durability"))
     decompression_ratio_max: int = _integer(
         "penstock.decompression.ratio.max", 32, "A batch may not decompress to more than `max.message.bytes` times "
         "this, wherever the broker has to look inside.", low=1,
@@ -159,8 +161,7 @@ class TopicConfig:
         broker_names=_from("log.roll.ms", "log.roll.hours"))
     unclean_leader_election_enable: bool = _flag(
         "unclean.leader.election.enable", False, "Let a replica that is not in sync lead when no other is left, at the "
-        "price of acknowledged records. Without effect while a partition has one replica.",
-        broker_names=_from("unclean.leader.election.enable"), honoured=False)
+        "price of acknowledged records.", broker_names=_from("unclean.leader.election.enable"))
     # fmt: on
 
     @cached_property

@@ -16,14 +16,8 @@ from uuid import UUID
 from penstock.clock import Clock, Rng
 from penstock.cluster.image import ClusterImage
 from penstock.config import BrokerConfig
-from penstock.coordination import Decision, Ledger, Now, Shard, ShardState, call_at, partition_of, read_clock
-from penstock.errors import (
-    CoordinatorLoadInProgress,
-    ErrorCode,
-    InvalidGroupId,
-    NotCoordinator,
-    PenstockError,
-)
+from penstock.coordination import Decision, Led, Ledger, LedPartitions, Now, call_at, partition_of, read_clock
+from penstock.errors import ErrorCode, InvalidGroupId, PenstockError
 from penstock.groups.classic_group import Step
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.consumer_groups import Group
@@ -40,15 +34,7 @@ log = logging.getLogger(__name__)
 SWEEP_GROUPS_PER_TURN = 500
 CLIENT_NAME_CHARACTERS_MAX = 200  # of a client's or instance's name in the member id made of it
 
-
-class _Led:
-    """A partition of `__consumer_offsets` that this broker leads."""
-
-    __slots__ = ("groups", "shard")
-
-    def __init__(self, groups: GroupShard, shard: Shard[CoordinatorRecord]) -> None:
-        self.groups = groups
-        self.shard = shard
+_Led = Led[CoordinatorRecord, GroupShard]  # a partition of `__consumer_offsets`
 
 
 class GroupCoordinator:
@@ -59,7 +45,9 @@ class GroupCoordinator:
         self._image = image  # the topics there are, which consumer groups are assigned; None: none
         self._clock = clock
         self._rng = rng
-        self._led: dict[int, _Led] = {}
+        self._led: LedPartitions[CoordinatorRecord, GroupShard] = LedPartitions(
+            clock, self._released, config.offsets_commit_timeout_ms
+        )
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
         # For /metrics: all rebalances and commits since the start, also of groups that are gone.
@@ -71,22 +59,10 @@ class GroupCoordinator:
 
     async def lead(self, ledger: Ledger) -> None:
         """Load the partition and serve its groups. Requests for them are told to wait meanwhile."""
-        partition = ledger.topic_partition.partition
-        self.resign(partition)
         groups = GroupShard(self._config, lambda group: self._settle(led, group), self._image)
-        shard = Shard(
-            ledger, groups, self._clock, lambda error: self._lost(partition, led, error),
-            self._config.offsets_commit_timeout_ms,
-        )  # fmt: skip
-        led = _Led(groups, shard)
-        self._led[partition] = led
-        try:
-            count = await shard.load()
-        except BaseException:
-            if self._led.get(partition) is led:
-                del self._led[partition]
-            raise
-        if shard.state is not ShardState.ACTIVE:
+        led: _Led = self._led.begin(ledger, groups)
+        count = await self._led.load(led)
+        if count is None:
             return
         now = read_clock(self._clock)
         for group, step in groups.loaded(now):
@@ -96,14 +72,10 @@ class GroupCoordinator:
         log.info("%s: loaded %d groups from %d records", ledger.topic_partition, len(groups.groups), count)
 
     def resign(self, partition: int) -> None:
-        """The partition is led elsewhere now, or by us in a new epoch: forget it, and say so to all who wait."""
-        led = self._led.pop(partition, None)
-        if led is not None:
-            self._release(led, NotCoordinator(f"partition {partition} is no longer led here"))
+        self._led.resign(partition)
 
     def close(self) -> None:
-        for partition in list(self._led):
-            self.resign(partition)
+        self._led.close()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
 
@@ -118,32 +90,32 @@ class GroupCoordinator:
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
             return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         waiter = self._waiter()
-        self._carry_out(led, group_id, led.groups.join(group_id, request, waiter, read_clock(self._clock)))
+        self._carry_out(led, group_id, led.machine.join(group_id, request, waiter, read_clock(self._clock)))
         return await waiter
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncReply:
         led = self._leader_of(group_id)
         waiter = self._waiter()
-        self._carry_out(led, group_id, led.groups.sync(group_id, request, waiter, read_clock(self._clock)))
+        self._carry_out(led, group_id, led.machine.sync(group_id, request, waiter, read_clock(self._clock)))
         return await waiter
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         led = self._leader_of(group_id)
-        return led.groups.heartbeat(group_id, member_id, instance_id, generation, read_clock(self._clock))
+        return led.machine.heartbeat(group_id, member_id, instance_id, generation, read_clock(self._clock))
 
     async def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatReply:
         """Of a member of the consumer protocol, also when it joins and leaves. Raises what is wrong with it."""
         led = self._leader_of(group_id)
         waiter = self._waiter()
         now = read_clock(self._clock)
-        self._carry_out(led, group_id, led.groups.consumer.heartbeat(group_id, request, waiter, now))
+        self._carry_out(led, group_id, led.machine.consumer.heartbeat(group_id, request, waiter, now))
         return await waiter
 
     async def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[ErrorCode]:
         """A code for each leaver."""
         led = self._leader_of(group_id)
         waiter = self._waiter()
-        self._carry_out(led, group_id, led.groups.leave(group_id, leavers, waiter, read_clock(self._clock)))
+        self._carry_out(led, group_id, led.machine.leave(group_id, leavers, waiter, read_clock(self._clock)))
         return await waiter
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
@@ -164,7 +136,7 @@ class GroupCoordinator:
         self.offset_commits += len(offsets)
         waiter = self._waiter()
         now = read_clock(self._clock)
-        led.shard.perform(led.groups.commit(group_id, committer, offsets, retention_ms, waiter, now))
+        led.shard.perform(led.machine.commit(group_id, committer, offsets, retention_ms, waiter, now))
         return waiter
 
     def commit_in_transaction(
@@ -183,7 +155,7 @@ class GroupCoordinator:
         self.offset_commits += len(offsets)
         waiter = self._waiter()
         now = read_clock(self._clock)
-        step = led.groups.commit(group_id, committer, offsets, -1, waiter, now, is_transactional=True)
+        step = led.machine.commit(group_id, committer, offsets, -1, waiter, now, is_transactional=True)
         led.shard.perform_in_transaction(step, producer_id, producer_epoch)
         return waiter
 
@@ -194,98 +166,90 @@ class GroupCoordinator:
 
         Raises NotCoordinator and CoordinatorLoadInProgress here; the awaitable raises what else came in between.
         """
-        shard = self._leader_at(partition, f"partition {partition}").shard
+        shard = self._led.at(partition, f"partition {partition}").shard
         return shard.append_marker(marker, producer_id, producer_epoch, is_version_2=is_version_2)
+
+    def check_leads(self, partition: int) -> None:
+        """Raises NotCoordinator and CoordinatorLoadInProgress."""
+        self._led.at(partition, f"partition {partition}")
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may yet change the offset committed for the partition."""
-        return self._leader_of(group_id, may_be_empty=True).groups.is_unstable(group_id, topic, partition)
+        return self._leader_of(group_id, may_be_empty=True).machine.is_unstable(group_id, topic, partition)
 
     def committed_offset(self, group_id: str, topic: str, topic_id: UUID, partition: int) -> CommittedOffset | None:
-        return self._leader_of(group_id, may_be_empty=True).groups.offset(group_id, topic, topic_id, partition)
+        return self._leader_of(group_id, may_be_empty=True).machine.offset(group_id, topic, topic_id, partition)
 
     def committed_offsets(self, group_id: str) -> list[tuple[str, int, CommittedOffset]]:
-        return list(self._leader_of(group_id, may_be_empty=True).groups.offsets(group_id))
+        return list(self._leader_of(group_id, may_be_empty=True).machine.offsets(group_id))
 
     async def delete_offsets(self, group_id: str, keys: Sequence[PartitionKey]) -> tuple[ErrorCode, list[ErrorCode]]:
         """A code for the group and, if that is NONE, a code for each offset."""
         led = self._leader_of(group_id)
         waiter = self._waiter()
-        led.shard.perform(led.groups.delete_offsets(group_id, keys, waiter))
+        led.shard.perform(led.machine.delete_offsets(group_id, keys, waiter))
         return await waiter
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """May whoever says this of itself be told the group's offsets? Only consumer groups look at it."""
-        group = self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
+        group = self._leader_of(group_id, may_be_empty=True).machine.groups.get(group_id)
         return group.check_fetch(member_id, member_epoch) if isinstance(group, ConsumerGroup) else ErrorCode.NONE
 
     def is_consumer_member(self, group_id: str, member_id: str) -> bool:
         """Whether it is in the group and speaks the consumer protocol."""
-        group = self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
+        group = self._leader_of(group_id, may_be_empty=True).machine.groups.get(group_id)
         member = group.facts.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         return member is not None and not member.is_classic
 
     def topics_changed(self) -> None:
         """Topics came, went or grew: consumer groups look with their next heartbeat whether it concerns them."""
-        for led in self._led.values():
-            led.groups.consumer.topics_changed()
+        for led in self._led:
+            led.machine.consumer.topics_changed()
 
     def topic_deleted(self, topic: str, topic_id: UUID) -> None:
         """Forget the offsets committed for this topic, not those for another that has its name by now."""
-        for led in self._led.values():
-            if led.shard.state is ShardState.ACTIVE:
-                for step in led.groups.forget_topic(topic, topic_id):
-                    led.shard.perform(step)
+        for led in self._led.active():
+            for step in led.machine.forget_topic(topic, topic_id):
+                led.shard.perform(step)
 
     # Groups as a whole
 
     def find(self, group_id: str) -> Group | None:
-        return self._leader_of(group_id, may_be_empty=True).groups.groups.get(group_id)
+        return self._leader_of(group_id, may_be_empty=True).machine.groups.get(group_id)
 
     def list_groups(self) -> list[Group]:
         """All groups served here. Raises CoordinatorLoadInProgress while some are not known yet."""
-        if any(led.shard.state is ShardState.LOADING for led in self._led.values()):
-            raise CoordinatorLoadInProgress("some groups are still being loaded")
+        self._led.check_loaded("groups")
         return list(self.groups())
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         led = self._leader_of(group_id, may_be_empty=True)
         waiter = self._waiter()
-        self._carry_out(led, group_id, led.groups.delete_group(group_id, waiter))
+        self._carry_out(led, group_id, led.machine.delete_group(group_id, waiter))
         return await waiter
 
     # For metrics and doctor
 
     def groups(self) -> Iterator[Group]:
-        for led in self._led.values():
-            if led.shard.state is ShardState.ACTIVE:
-                yield from led.groups.groups.values()
+        for led in self._led.active():
+            yield from led.machine.groups.values()
 
     def groups_by_state(self) -> Counter[str]:
         return Counter(group.state.value for group in self.groups())
 
     def all_committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
         """(group, topic, partition, what it committed): what lag is made of."""
-        for led in self._led.values():
-            if led.shard.state is ShardState.ACTIVE:
-                for group_id in led.groups.groups:
-                    for topic, partition, committed in led.groups.offsets(group_id):
-                        yield group_id, topic, partition, committed
+        for led in self._led.active():
+            for group_id in led.machine.groups:
+                for topic, partition, committed in led.machine.offsets(group_id):
+                    yield group_id, topic, partition, committed
 
     # Inside
 
     def _leader_of(self, group_id: str, may_be_empty: bool = False) -> _Led:
         if not group_id and not may_be_empty:
             raise InvalidGroupId("a group needs a name")
-        return self._leader_at(partition_of(group_id, self.partition_count), f"group {group_id!r}")
-
-    def _leader_at(self, partition: int, what: str) -> _Led:
-        led = self._led.get(partition)
-        if led is None or led.shard.state is ShardState.CLOSED:
-            raise NotCoordinator(f"{what} is not kept here")
-        if led.shard.state is ShardState.LOADING:
-            raise CoordinatorLoadInProgress(f"{what} is still being loaded")
-        return led
+        return self._led.at(partition_of(group_id, self.partition_count), f"group {group_id!r}")
 
     def _waiter(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
@@ -293,12 +257,12 @@ class GroupCoordinator:
     def _carry_out(self, led: _Led, group_id: str, step: Step) -> None:
         """Perform what a group decided, and see to its timer, now and if the decision has to be taken back."""
         undo = step.undo
-        group = led.groups.groups.get(group_id)
+        group = led.machine.groups.get(group_id)
         if undo is not None and group is not None:
 
             def undo_and_settle(code: ErrorCode) -> Sequence[Any]:
                 replies = undo(code)
-                self._settle(led, led.groups.groups.get(group_id, group))
+                self._settle(led, led.machine.groups.get(group_id, group))
                 return replies
 
             step = Decision(step.records, step.replies, undo_and_settle)
@@ -313,7 +277,7 @@ class GroupCoordinator:
         if group.last_rebalance is not None:
             self.rebalances[group.last_rebalance.kind] += max(0, group.rebalances - seen)
         deadline_ms = None
-        if led.groups.groups.get(group_id) is group and not led.groups.forget_if_vacant(group):
+        if led.machine.groups.get(group_id) is group and not led.machine.forget_if_vacant(group):
             deadline_ms = group.next_deadline_ms()
             self._rebalances_seen[group_id] = group.rebalances
         armed = self._timers.get(group_id)
@@ -329,18 +293,12 @@ class GroupCoordinator:
 
     def _on_timer(self, led: _Led, group_id: str) -> None:
         self._timers.pop(group_id, None)
-        if led.shard.state is ShardState.ACTIVE:
-            self._carry_out(led, group_id, led.groups.tick(group_id, read_clock(self._clock)))
+        if led.is_active:
+            self._carry_out(led, group_id, led.machine.tick(group_id, read_clock(self._clock)))
 
-    def _lost(self, partition: int, led: _Led, error: PenstockError) -> None:
-        if self._led.get(partition) is led:
-            del self._led[partition]
-        self._release(led, error)
-
-    def _release(self, led: _Led, error: PenstockError) -> None:
+    def _released(self, led: _Led, error: PenstockError) -> None:
         """All who wait for something of this partition are told that it will not come from here."""
-        led.shard.close(error)
-        for group in led.groups.groups.values():
+        for group in led.machine.groups.values():
             armed = self._timers.pop(group.group_id, None)
             if armed is not None:
                 armed[1].cancel()
@@ -354,13 +312,13 @@ class GroupCoordinator:
 
     def _sweep(self) -> None:
         self._set_sweep_timer()
-        self._sweep_some([(led, group_id) for led in self._led.values() for group_id in led.groups.groups])
+        self._sweep_some([(led, group_id) for led in self._led.active() for group_id in led.machine.groups])
 
     def _sweep_some(self, rest: list[tuple[_Led, str]]) -> None:
         """A part of the groups each turn, so that a broker of many groups does not stand still."""
         now: Now = read_clock(self._clock)
         for led, group_id in rest[:SWEEP_GROUPS_PER_TURN]:
-            if led.shard.state is ShardState.ACTIVE:
-                self._carry_out(led, group_id, led.groups.expire(group_id, now))
+            if led.is_active:
+                self._carry_out(led, group_id, led.machine.expire(group_id, now))
         if len(rest) > SWEEP_GROUPS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._sweep_some, rest[SWEEP_GROUPS_PER_TURN:])

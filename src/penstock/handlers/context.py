@@ -21,8 +21,11 @@ from penstock.wire.apis import ApiKey
 if TYPE_CHECKING:
     from penstock.cluster.controller import Controller
     from penstock.cluster.image import ClusterImage
+    from penstock.cluster.partition_changes import PartitionChanges
     from penstock.handlers.fetch_sessions import FetchSessions
+    from penstock.handlers.inquiries import TransactionInquiries
     from penstock.handlers.producer_ids import ProducerIds
+    from penstock.replication.in_sync import InSyncReplicas
     from penstock.transactions.coordinator import TransactionCoordinator
     from penstock.transactions.markers import WriteMarkers
 
@@ -139,12 +142,15 @@ class HandlerContext:
     disk: Disk
     image: "ClusterImage"
     controller: "Controller"
+    partition_changes: "PartitionChanges"
     replicas: Replicas
+    in_sync: "InSyncReplicas"
     metrics: BrokerMetrics
     quotas: Quotas
     groups: GroupCoordinator
     transactions: "TransactionCoordinator"
-    write_markers: "WriteMarkers"
+    write_markers: "WriteMarkers"  # to the partitions led here
+    inquiries: "TransactionInquiries"
     fetch_sessions: "FetchSessions"
     producer_ids: "ProducerIds"
     # Makes an internal topic if it is not there yet.

@@ -2,6 +2,8 @@
 
 Called by server.dispatch for every Fetch request; the walk goes on in replication.partition and log.partition_log.
 What is in the page cache is read on the loop without waiting; only what is not takes the road through an I/O thread.
+Consumers are given what is committed, by the leader or by a follower near them; followers what is written
+(handlers.replica_fetch).
 """
 
 import asyncio
@@ -11,10 +13,13 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.errors import CorruptMessage, ErrorCode, OffsetOutOfRange, PenstockError
+from penstock.errors import CorruptMessage, ErrorCode, OffsetNotAvailable, OffsetOutOfRange, PenstockError
 from penstock.handlers.context import Answer, HandlerContext, RawRequest, Reply, throttle_by_time
 from penstock.handlers.delivery import count_bytes, count_records
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
+from penstock.handlers.leader_hints import endpoints_of, leader_hint
+from penstock.handlers.replica_fetch import admit_replica, diverging_result
+from penstock.handlers.replica_selection import nearer_replica, redirection
 from penstock.model import Offset
 from penstock.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from penstock.replication.partition import Partition
@@ -29,8 +34,10 @@ from penstock.wire.fetch import (
     encode_fetch_response,
     parse_fetch,
 )
+from penstock.wire.produce import NodeEndpoint
 
 TOPIC_IDS_FROM = 13
+FOLLOWER_READS_FROM = 11
 READ_COMMITTED = 1
 STUCK_BYTES_MAX = 64 << 20
 _NOTHING = memoryview(b"")
@@ -73,8 +80,9 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         plan = context.fetch_sessions.plan(fetch, request.version >= TOPIC_IDS_FROM)
     except SessionRefused as error:
         return encode_fetch_response(request.version, request.correlation_id, 0, error.code, 0, [])
-    count_records(context, request, fetch)
-    found = _read(context, request, fetch, plan)
+    if fetch.replica_id < 0:
+        count_records(context, request, fetch)
+    found = _read(context, request, fetch, plan, is_first=True)
     request.throttle_ms = throttle_by_time(context, request.connection, request.client_id, request.started)
     if found.missed or _should_wait(fetch, plan, found):
         request.connection.holds_back_the_next = True
@@ -85,7 +93,7 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         if wait is not None:
             answer.add_done_callback(lambda _: wait.end())
         return answer
-    return _encode(context, request, plan, found)
+    return _encode(context, request, plan, found, is_replica=fetch.replica_id >= 0)
 
 
 def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
@@ -111,35 +119,54 @@ async def _wait_and_read(
                 await wait.done
             finally:
                 timer.cancel()
-            found = _read(context, request, fetch, plan)
+            found = _read(context, request, fetch, plan, is_first=False)
         for missed in found.missed:
             found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, missed))
-        return _encode(context, request, plan, found)
+        return _encode(context, request, plan, found, is_replica=fetch.replica_id >= 0)
     finally:
         request.connection.holds_back_the_next = False
 
 
 def _begin_wait(fetch: FetchRequest, found: _Found) -> FetchWait:
+    if fetch.replica_id >= 0:
+        return FetchWait(fetch.min_bytes - found.size, [partition.replicating for partition in found.partitions])
     is_committed = fetch.isolation_level == READ_COMMITTED
     return FetchWait(fetch.min_bytes - found.size, found.partitions, is_committed=is_committed)
 
 
-def _read(context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan) -> _Found:
+def _read(
+    context: HandlerContext, request: RawRequest, fetch: FetchRequest, plan: FetchPlan, *, is_first: bool
+) -> _Found:
     """One pass over all partitions, in the order of the session, within the byte limits of the request."""
     found = _Found([], 0, False, [], [])
-    is_committed = fetch.isolation_level == READ_COMMITTED
-    left = min(fetch.max_bytes, context.config.fetch_max_bytes, _allowed_bytes(context, request))
+    is_replica = fetch.replica_id >= 0
+    is_committed = fetch.isolation_level == READ_COMMITTED and not is_replica
+    left = min(fetch.max_bytes, context.config.fetch_max_bytes)
+    if not is_replica:
+        left = min(left, _allowed_bytes(context, request))
     for wanted in plan.wanted:
         ask = wanted.ask
         try:
-            partition = _find(context, wanted.topic, ask.partition)
+            partition = _find(context, wanted.topic, ask.partition, request.version)
             partition.check_epoch(ask.current_leader_epoch)
             found.partitions.append(partition)
+            if not partition.is_leader and ask.fetch_offset > partition.log.next_offset:
+                raise OffsetNotAvailable(f"{partition.at}: offset {ask.fetch_offset} has not come here yet")
+            if is_replica:
+                if is_first and (parting := admit_replica(context, partition, fetch, ask)) is not None:
+                    found.has_error = True  # to be answered at once
+                    found.results.append((wanted, diverging_result(ask.partition, parting)))
+                    continue
+            elif fetch.rack_id and (nearer := nearer_replica(context, partition, fetch.rack_id, ask.fetch_offset)):
+                found.has_error = True
+                found.results.append((wanted, redirection(partition, ask.partition, nearer)))
+                continue
             size_max = max(0, min(ask.partition_max_bytes, left))
             # One batch for the whole answer, however little is asked for; else a large batch could never be read.
             at_least_one = found.size == 0 and not found.missed
             committed, stable = partition.high_watermark, partition.last_stable_offset
-            bounds = _Bounds(committed, stable, stable if is_committed else committed, is_committed)
+            end = partition.log.next_offset if is_replica else stable if is_committed else committed
+            bounds = _Bounds(committed, stable, end, is_committed)
             records = _records(partition, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
             if records is None:
                 found.missed.append(_Missed(len(found.results), wanted, partition, bounds, size_max, at_least_one))
@@ -151,7 +178,7 @@ def _read(context: HandlerContext, request: RawRequest, fetch: FetchRequest, pla
             result = _result(partition, bounds, ask, records)
         except PenstockError as error:
             found.has_error = True
-            result = _refusal(ask.partition, error)
+            result = _refusal(ask.partition, error, leader_hint(context, wanted.topic, ask.partition, error))
             context.metrics.request_errors.child("Fetch", ErrorCode(result.error_code).name).value += 1
         found.results.append((wanted, result))
     return found
@@ -161,10 +188,15 @@ def _topic(context: HandlerContext, topic: str | UUID) -> HostedTopic | None:
     return context.replicas.topics.get(topic) if isinstance(topic, str) else context.replicas.topics_by_id.get(topic)
 
 
-def _find(context: HandlerContext, topic: str | UUID, index: int) -> Partition:
-    if isinstance(topic, str):
-        return context.replicas.find(topic, index)
-    return context.replicas.find_by_id(topic, index)
+def _find(context: HandlerContext, topic: str | UUID, index: int, version: int) -> Partition:
+    hosted = _topic(context, topic)
+    if hosted is None:
+        raise context.replicas.not_here(topic, index)
+    partition = context.replicas.replica_of(hosted, index)
+    # Consumers that know of preferred replicas may read from a follower; others would miss a new leader for ever.
+    if not partition.is_leader and version < FOLLOWER_READS_FROM:
+        raise partition.not_leader()
+    return partition
 
 
 def _records(
@@ -235,13 +267,13 @@ def _end_of_batches(records: memoryview) -> Offset:
     return Offset(end)
 
 
-def _refusal(index: int, error: PenstockError) -> FetchPartitionResult:
+def _refusal(index: int, error: PenstockError, leader: tuple[int, int] | None = None) -> FetchPartitionResult:
     code = error.code
     if code is ErrorCode.CORRUPT_MESSAGE:
         code = ErrorCode.KAFKA_STORAGE_ERROR  # damage on our disk is not the consumer's fault
     if isinstance(error, OffsetOutOfRange):
         return FetchPartitionResult(index, code, error.end, -1, error.start)
-    return FetchPartitionResult(index, code, -1)
+    return FetchPartitionResult(index, code, -1, current_leader=leader)
 
 
 def _allowed_bytes(context: HandlerContext, request: RawRequest) -> int:
@@ -267,9 +299,11 @@ def _throttle(context: HandlerContext, request: RawRequest, size: int) -> int:
     return throttle_ms
 
 
-def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found: _Found) -> Reply:
+def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found: _Found, *, is_replica: bool) -> Reply:
     session = plan.session
-    throttle_ms = _throttle(context, request, sum(len(result.records) for _, result in found.results))
+    throttle_ms = 0
+    if not is_replica:
+        throttle_ms = _throttle(context, request, sum(len(result.records) for _, result in found.results))
     if throttle_ms > 0:
         # Kafka's way: nothing now, and a session that takes no notice of this round. One that would begin with it
         # does not: the client takes an empty first answer for none and opens another.
@@ -283,11 +317,12 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     gave: list[Wanted] = []
     for wanted, result in found.results:
         has_data = len(result.records) > 0
-        if has_data:
+        if has_data and not is_replica:
             topic = _topic(context, wanted.topic)
             if topic is not None:
                 count_bytes(context, topic, result)
-        is_news = has_data or result.error_code != 0
+        is_news = has_data or result.error_code != 0 or result.diverging_epoch is not None
+        is_news |= result.preferred_read_replica >= 0
         if session is not None:
             is_news |= wanted.high_watermark != result.high_watermark or wanted.log_start != result.log_start_offset
             # After an error, what comes next is news whatever it is.
@@ -306,4 +341,13 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     ]
     session_id = session.id if session is not None else 0
     throttle_ms = request.throttle_ms
-    return encode_fetch_response(request.version, request.correlation_id, throttle_ms, 0, session_id, answer)
+    return encode_fetch_response(
+        request.version, request.correlation_id, throttle_ms, 0, session_id, answer, _hinted_endpoints(context, found)
+    )
+
+
+def _hinted_endpoints(context: HandlerContext, found: _Found) -> list[NodeEndpoint]:
+    """Where the leaders are that were named instead of data (KIP-951)."""
+    if not found.has_error:
+        return []
+    return endpoints_of(context, (result.current_leader for _, result in found.results))

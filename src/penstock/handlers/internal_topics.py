@@ -37,7 +37,7 @@ class InternalTopics:
             raise made
 
     def _describe(self, name: str) -> NewTopic:
-        config, brokers = self._config, len(self._image.brokers)
+        config, brokers = self._config, len(self._image.live)
         # As many replicas as asked for, as far as there are brokers: a single node must have groups and transactions.
         if name == GROUP_OFFSETS_TOPIC:
             settings: dict[str, str | None] = {

@@ -27,9 +27,6 @@ SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
-# Replicas outside the ISR that could lead without loss: we keep none. Null is allowed, but Java's Admin dies of it.
-_NO_STAND_INS: Body = {"eligible_leader_replicas": (), "last_known_elr": ()}
-
 _API_KEYS = [{"api_key": api.key, "min_version": api.advertised_low, "max_version": api.high} for api in APIS]
 
 # What clients ask for by feature: epochs that rise with every transaction (KIP-890), and the consumer protocol.
@@ -218,7 +215,13 @@ def handle_describe_topic_partitions(context: HandlerContext, request: Request) 
         page = topic.partitions[start : start + limit]
         answer = dict(_topic(context, topic, request))
         answer["partitions"] = [
-            {**_partition(context, start + offset, state), **_NO_STAND_INS} for offset, state in enumerate(page)
+            # Null would be allowed where there is nothing to say, but Java's Admin dies of it.
+            {
+                **_partition(context, start + offset, state),
+                "eligible_leader_replicas": state.elr,
+                "last_known_elr": (),
+            }
+            for offset, state in enumerate(page)
         ]
         answer["topic_authorized_operations"] = _TOPIC_OPERATIONS
         topics.append(answer)

@@ -15,6 +15,7 @@ from penstock.errors import (
     ErrorCode,
     InvalidRequest,
     InvalidTopicName,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     PenstockError,
     PolicyViolation,
@@ -35,6 +36,7 @@ READ_COMMITTED = 1
 NO_OFFSET = Offset(-1)
 NO_TIMESTAMP = -1
 TO_HIGH_WATERMARK = -1
+OFFSET_NOT_AVAILABLE_FROM = 5
 
 
 class Special(IntEnum):
@@ -84,7 +86,10 @@ async def handle_list_offsets(context: HandlerContext, request: Request) -> Body
                     "leader_epoch": found.leader_epoch,
                 })  # fmt: skip
             except PenstockError as error:
-                partitions.append({"partition_index": index, "error_code": _code(error)})
+                code = _code(error)
+                if code is ErrorCode.OFFSET_NOT_AVAILABLE and request.version < OFFSET_NOT_AVAILABLE_FROM:
+                    code = ErrorCode.LEADER_NOT_AVAILABLE
+                partitions.append({"partition_index": index, "error_code": code})
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
@@ -96,6 +101,9 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 
 async def _list_offset(context: HandlerContext, partition: Partition, timestamp: int, *, is_committed: bool) -> Found:
     log = partition.log
+    if not partition.is_settled and timestamp not in (Special.EARLIEST, Special.EARLIEST_LOCAL):
+        # What is committed may lie above what we know of it: a consumer told too low an end would go back (R10, G5).
+        raise OffsetNotAvailable(f"{partition.at}: how far it is committed is not known yet")
     end = partition.last_stable_offset if is_committed else partition.high_watermark
     match timestamp:
         case Special.LATEST:
@@ -225,8 +233,15 @@ async def _make_durable(
                 except PenstockError as error:
                     failures[partition] = error
             await context.replicas.logs.save_points()
+            for partition in partitions:
+                # Replicas hear of it with their next fetch; one that led without it would bring the records back.
+                if partition not in failures and (wait := partition.started(partition.log.log_start)) is not None:
+                    try:
+                        await asyncio.shield(wait)
+                    except PenstockError as error:
+                        failures[partition] = error
     except TimeoutError:
-        late = RequestTimedOut("the new log start was not on stable storage in time")
+        late = RequestTimedOut("the new log start was not on stable storage, or not with all replicas, in time")
         failures = {partition: failures.get(partition, late) for partition in partitions}
     except OSError as error:
         logger.error("the log starts could not be written: %s", error)

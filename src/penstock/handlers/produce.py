@@ -2,8 +2,8 @@
 
 Called by server.dispatch for every Produce request; the walk goes on in replication.partition and log.partition_log.
 A plain def: everything is appended before it returns, so that the next request of the connection can start at once
-and batches stay in order. Only the answer may come later. The one exception is a batch whose partition has to join its
-producer's transaction first: the connection takes nothing more until it is appended.
+and batches stay in order. Only the answer may come later. The one exception is a batch whose transaction's coordinator
+has to be waited for first: the connection takes nothing more until it is appended.
 """
 
 import asyncio
@@ -15,20 +15,19 @@ from penstock.errors import (
     InvalidRecord,
     InvalidTopicName,
     MessageTooLarge,
-    NotEnoughReplicas,
     PenstockError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
 from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
-from penstock.handlers.transactional_produce import JoinFirst, Refused, join, verify
+from penstock.handlers.leader_hints import endpoints_of, leader_hint
+from penstock.handlers.transactional_produce import AskFirst, Refused, ask_first, verify
 from penstock.log.intake import admit
 from penstock.model import INTERNAL_TOPICS, TopicPartition
 from penstock.records.batch import COMPRESSION_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 from penstock.records.compression import Codec
 from penstock.replication.replicas import HostedTopic
 from penstock.wire.produce import (
+    NodeEndpoint,
     ProducePartitionResult,
     ProduceRequest,
     ProduceTopicResult,
@@ -48,22 +47,22 @@ def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
     if produce.transactional_id is None:
         return _append_all(context, request, produce, NOTHING_REFUSED)
     verdict = verify(context, request.version, produce)
-    if not isinstance(verdict, JoinFirst):
+    if not isinstance(verdict, AskFirst):
         return _append_all(context, request, produce, verdict)
     # The next frame is read into the same buffer; what waits needs one of its own.
     request.view = memoryview(bytearray(request.view))
     request.connection.holds_back_the_next = True
-    return asyncio.ensure_future(_join_and_append(context, request, verdict))
+    return asyncio.ensure_future(_ask_and_append(context, request, verdict))
 
 
-async def _join_and_append(context: HandlerContext, request: RawRequest, wanted: JoinFirst) -> Reply:
+async def _ask_and_append(context: HandlerContext, request: RawRequest, wanted: AskFirst) -> Reply:
     connection = request.connection
     try:
-        code = await join(context, wanted)
+        answered = await ask_first(context, wanted)
         produce = parse_produce(request.version, request.view, request.body_offset)
         request.started = context.clock.monotonic()  # the wait was nobody's time on the loop
-        verdict = verify(context, request.version, produce, joined=code)
-        assert not isinstance(verdict, JoinFirst)
+        verdict = verify(context, request.version, produce, answered)
+        assert not isinstance(verdict, AskFirst)
         answer = _append_all(context, request, produce, verdict)
     finally:
         connection.holds_back_the_next = False
@@ -83,6 +82,8 @@ def _append_all(
     failed = False
     for name, topic_id, partitions in produce.topics:
         topic = _find(context, name, topic_id)
+        key = name if name is not None else topic_id
+        assert key is not None
         answers: list[ProducePartitionResult] = []
         for index, records in partitions:
             try:
@@ -94,12 +95,14 @@ def _append_all(
                     refusal = refused.get(TopicPartition(topic.name, index))
                     if refusal is not None:
                         raise refusal
+                if topic is None:
+                    raise context.replicas.not_here(key, index)
                 result, wait = _append(context, topic, index, records, produce, now_ms)
                 if wait is not None:
                     waits.append((wait, answers, len(answers)))
             except PenstockError as error:
                 failed = True
-                result = _refusal(index, error)
+                result = _refusal(index, error, leader_hint(context, key, index, error))
                 context.metrics.request_errors.child("Produce", error.code.name).value += 1
             answers.append(result)
         results.append(ProduceTopicResult(name, topic_id, answers))
@@ -109,8 +112,13 @@ def _append_all(
         # No answer is due, so a lost connection is the only way to tell the producer.
         return Hangup("a batch sent with acks=0 was refused") if failed else None
     if not waits:
-        return encode_produce_response(request.version, request.correlation_id, results, throttle_ms)
-    return _answer_later(request, results, waits, produce.timeout_ms, throttle_ms)
+        hints = _hinted_endpoints(context, results) if failed else ()
+        return encode_produce_response(request.version, request.correlation_id, results, throttle_ms, hints)
+    return _answer_later(context, request, results, waits, produce.timeout_ms, throttle_ms)
+
+
+def _hinted_endpoints(context: HandlerContext, results: list[ProduceTopicResult]) -> list[NodeEndpoint]:
+    return endpoints_of(context, (result.current_leader for topic in results for result in topic.partitions))
 
 
 class _NoTransaction(PenstockError):
@@ -131,7 +139,7 @@ class _NotInTime(PenstockError):
     code = ErrorCode.REQUEST_TIMED_OUT
 
     def __init__(self, timeout_ms: int) -> None:
-        super().__init__(f"the batch is written but was not on stable storage after {timeout_ms} ms")
+        super().__init__(f"the batch is written but was not safe after {timeout_ms} ms")
 
 
 class _TooLong(PenstockError):
@@ -143,13 +151,14 @@ class _TooLong(PenstockError):
         super().__init__("nothing was written: the batches before this one took too long to unpack")
 
 
-def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> HostedTopic | PenstockError:
+def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> HostedTopic | PenstockError | None:
+    """None if the topic is not here; in the cluster it may be."""
     if name is not None:
-        topic = context.replicas.topics.get(name) or UnknownTopicOrPartition(f"there is no topic {name!r}")
+        topic = context.replicas.topics.get(name)
     else:
         assert topic_id is not None
-        topic = context.replicas.topics_by_id.get(topic_id) or UnknownTopicId(f"there is no topic with id {topic_id}")
-    if isinstance(topic, HostedTopic) and topic.name in INTERNAL_TOPICS:
+        topic = context.replicas.topics_by_id.get(topic_id)
+    if topic is not None and topic.name in INTERNAL_TOPICS:
         # Read back as the state of groups and transactions: only their coordinators write there.
         return InvalidTopicName(f"{topic.name} is written by brokers alone")
     return topic
@@ -169,11 +178,8 @@ def _append(
     if records is None:
         raise InvalidRecord("a partition without records")
     acks = produce.acks
-    if acks == ACKS_ALL and partition.in_sync_count < topic.config.min_insync_replicas:
-        raise NotEnoughReplicas(
-            f"{partition.at} has {partition.in_sync_count} replica in sync, min.insync.replicas is "
-            f"{topic.config.min_insync_replicas}"
-        )
+    if acks == ACKS_ALL:
+        partition.check_in_sync()
     config = topic.config
     batch, header = admit(records, config, now_ms)
     if batch is not records and len(batch) > config.max_message_bytes:
@@ -202,8 +208,8 @@ def _append(
     return ProducePartitionResult(index, 0, appended.base_offset, append_time, log_start), wait
 
 
-def _refusal(index: int, error: PenstockError) -> ProducePartitionResult:
-    return ProducePartitionResult(index, error.code, -1, error_message=str(error))
+def _refusal(index: int, error: PenstockError, leader: tuple[int, int] | None = None) -> ProducePartitionResult:
+    return ProducePartitionResult(index, error.code, -1, error_message=str(error), current_leader=leader)
 
 
 def _throttle(context: HandlerContext, request: RawRequest) -> int:
@@ -219,6 +225,7 @@ def _throttle(context: HandlerContext, request: RawRequest) -> int:
 
 
 def _answer_later(
+    context: HandlerContext,
     request: RawRequest,
     results: list[ProduceTopicResult],
     waits: list[tuple[Wait, list[ProducePartitionResult], int]],
@@ -241,13 +248,16 @@ def _answer_later(
         timer.cancel()
         if answer.done():
             return
+        failed = False
         for wait, answers, slot in waits:
-            # Not durable in time: written all the same, so the outcome is unknown and a retry is safe.
+            # Not safe in time: written all the same, so the outcome is unknown and a retry is safe.
             error = wait.exception() if wait.done() else _NotInTime(timeout_ms)
             if error is not None:
                 assert isinstance(error, PenstockError)
+                failed = True
                 answers[slot] = _refusal(answers[slot].partition, error)
-        answer.set_result(encode_produce_response(version, correlation_id, results, throttle_ms))
+        hints = _hinted_endpoints(context, results) if failed else ()
+        answer.set_result(encode_produce_response(version, correlation_id, results, throttle_ms, hints))
 
     timer = loop.call_later(max(timeout_ms, 1) / 1000, finish)
     for wait, _, _ in waits:

@@ -11,7 +11,8 @@ from typing import Any
 from penstock.errors import ErrorCode, PenstockError
 from penstock.groups.offsets import OffsetToCommit
 from penstock.handlers.context import HandlerContext, Request
-from penstock.handlers.verification import TransactionalProducer, add, known_to_old_clients, refusals
+from penstock.handlers.inquiries import TransactionalProducer
+from penstock.handlers.verification import ASK_AGAIN, add, ask, code_now, is_outdated, known_to_old_clients, refusals
 from penstock.model import GROUP_OFFSETS_TOPIC, TopicPartition
 from penstock.records.markers import ControlType, Marker
 from penstock.transactions.markers import MarkerToWrite
@@ -27,6 +28,15 @@ COMMIT_ABORTABLE_FROM = 4
 COMMIT_ADDS_FROM = 5  # TxnOffsetCommit makes the group a part of the transaction by itself
 TRANSACTION_VERSION_2 = 2
 NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
+# The last: a coordinator elsewhere has not heard yet of the topic that keeps offsets.
+_COORDINATOR_AWAY = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 
 
 # Partitions
@@ -143,18 +153,35 @@ async def _commit(context: HandlerContext, request: Request, offsets: list[Offse
         committer = (body.member_id, body.group_instance_id, body.generation_id)
     try:
         at = await _offsets_partition(context, body.group_id)
-        refused = refusals(context, producer, [at])
-        if refused and version >= COMMIT_ADDS_FROM:
-            code = await add(context, producer, [at])
-            refused = {at: code} if code is not ErrorCode.NONE else refusals(context, producer, [at])
-        if refused:
-            return [refused[at]] * len(offsets)
-        # Asked and begun in one turn: the transaction cannot end in between.
+        code = await _verify_offsets(context, producer, at, adds=version >= COMMIT_ADDS_FROM)
+        if code is not ErrorCode.NONE:
+            return [code] * len(offsets)
+        # Allowed and begun in one turn: the transaction cannot end in between.
         return await context.groups.commit_in_transaction(
             body.group_id, producer.producer_id, producer.producer_epoch, committer, offsets
         )
     except PenstockError as error:
         return [error.code] * len(offsets)
+
+
+async def _verify_offsets(
+    context: HandlerContext, producer: TransactionalProducer, at: TopicPartition, *, adds: bool
+) -> ErrorCode:
+    """Whether offsets may be written there for the producer, in the turn of the loop in which this returns."""
+    coordinator = context.inquiries.find(producer.transactional_id)
+    if coordinator is None:
+        return ASK_AGAIN
+    # Raises what a group coordinator says of a partition that is not led here.
+    context.groups.check_leads(at.partition)
+    partition = context.replicas.find(at.topic, at.partition)
+    if context.inquiries.is_here(coordinator) and not is_outdated(coordinator, partition, producer.producer_id):
+        refused = refusals(context, producer, [at])
+        if not (refused and adds):
+            return refused.get(at, ErrorCode.NONE)
+    answered = await ask(context, coordinator, producer, [partition], adds=adds)
+    code = code_now(answered, partition, producer.producer_id)
+    # The client would look for another group coordinator, and it is the transaction's that is away.
+    return ASK_AGAIN if code in _COORDINATOR_AWAY else code
 
 
 def _commit_code(code: ErrorCode, version: int) -> ErrorCode:
@@ -192,32 +219,32 @@ async def handle_end_txn(context: HandlerContext, request: Request) -> Body:
 
 
 async def handle_write_txn_markers(context: HandlerContext, request: Request) -> Body:
-    results: list[Body] = []
-    for asked in request.body.markers:
-        control_type = ControlType.COMMIT if asked.transaction_result else ControlType.ABORT
-        marker = Marker(control_type, asked.coordinator_epoch)
-        at_each = dict.fromkeys(
-            TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partition_indexes
+    # Together: each is written, in order, before the first is waited for.
+    return {"markers": await asyncio.gather(*(_write_marker(context, asked) for asked in request.body.markers))}
+
+
+async def _write_marker(context: HandlerContext, asked: Any) -> Body:
+    control_type = ControlType.COMMIT if asked.transaction_result else ControlType.ABORT
+    marker = Marker(control_type, asked.coordinator_epoch)
+    at_each = dict.fromkeys(
+        TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partition_indexes
+    )
+    if asked.producer_id < 0 or asked.producer_epoch < 0:
+        # No producer has such a number, so there is nothing that this marker could end.
+        codes = dict.fromkeys(at_each, ErrorCode.INVALID_REQUEST)
+    else:
+        # Version 1 of the request has no word for it.
+        is_version_2 = getattr(asked, "transaction_version", 0) >= TRANSACTION_VERSION_2
+        codes = await context.write_markers(
+            [MarkerToWrite(at, marker, asked.producer_id, asked.producer_epoch, is_version_2) for at in at_each]
         )
-        if asked.producer_id < 0 or asked.producer_epoch < 0:
-            # No producer has such a number, so there is nothing that this marker could end.
-            codes = dict.fromkeys(at_each, ErrorCode.INVALID_REQUEST)
-        else:
-            # Version 1 of the request has no word for it.
-            is_version_2 = getattr(asked, "transaction_version", 0) >= TRANSACTION_VERSION_2
-            codes = await context.write_markers(
-                [MarkerToWrite(at, marker, asked.producer_id, asked.producer_epoch, is_version_2) for at in at_each]
-            )
-        topics: dict[str, list[Body]] = {topic.name: [] for topic in asked.topics}
-        for at in at_each:
-            topics[at.topic].append({"partition_index": at.partition, "error_code": codes[at]})
-        results.append(
-            {
-                "producer_id": asked.producer_id,
-                "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-            }
-        )
-    return {"markers": results}
+    topics: dict[str, list[Body]] = {topic.name: [] for topic in asked.topics}
+    for at in at_each:
+        topics[at.topic].append({"partition_index": at.partition, "error_code": codes[at]})
+    return {
+        "producer_id": asked.producer_id,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+    }
 
 
 def _unfenced(code: ErrorCode) -> ErrorCode:

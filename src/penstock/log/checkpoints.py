@@ -1,6 +1,6 @@
-"""Small files that say how far something got: recovery points, log starts, leader epochs, the clean-stop mark.
+"""Small files that say how far something got: recovery points, log starts, high watermarks, leader epochs.
 
-Called by log.directory (one file for all partitions) and log.partition_log (leader epochs).
+Called by log.points (one file for all partitions) and log.partition_log (leader epochs).
 The text layout is Kafka's, so that its users can read them. Offset checkpoints have two things more: the topic's id,
 since a topic made again under the same name begins anew, and a checksum, since a flipped digit would move the start
 of a log past its records.
@@ -25,6 +25,7 @@ _UNSAID = str(NO_TOPIC_ID)
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 

@@ -9,6 +9,7 @@ Laws:
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
@@ -43,6 +44,7 @@ class Compactor:
         self._checkpoint = logs.root / CLEANED_UP_TO
         # Up to where each log has each key once already. Lost, it only makes the next round look further back.
         self._cleaned_up_to = read_saved_offsets(disk, self._checkpoint)
+        logs.on_cut = self._forget_above
 
     async def run_round(self, stable_offsets: Mapping[TopicPartition, Offset]) -> int:
         """Compact every log that is worth it, one after the other; how many were."""
@@ -65,6 +67,12 @@ class Compactor:
 
     def close(self) -> None:
         self._cleaner.close()
+
+    def _forget_above(self, at: TopicPartition, end: Offset) -> None:
+        """What is written there from now on was never compacted."""
+        saved = self._cleaned_up_to.get(at)
+        if saved is not None and saved.offset > end:
+            self._cleaned_up_to[at] = SavedOffset(end, saved.topic_id)
 
     async def _compact(self, log: PartitionLog, stable_offset: Offset) -> bool:
         self._logs.busy.add(log.at)
@@ -103,22 +111,24 @@ class Compactor:
 
     async def _take(self, log: PartitionLog, result: CleanResult) -> None:
         for cleaned in result.cleaned:
-            first = _slot_of(log, cleaned)
-            if first is None or self._logs.logs.get(log.at) is not log:
-                raise CleaningFailed(f"{log.at}: its segments changed meanwhile")
-            old = log.segments[first : first + len(cleaned.replaces)]
-            await self._disk.run(_open_all, old)
-            # Else a checkpoint that still knows these markers could put them down after the swap.
-            await self._logs.between_checkpoints()
-            log.aborted.forget(cleaned.aborts_gone)
-            await self._disk.run(swap_in, self._disk, log.directory, cleaned.base_offset, cleaned.replaces)
-            if self._logs.logs.get(log.at) is not log:
-                return  # deleted while we were swapping: its files are on their way out too
-            first = _slot_of(log, cleaned)
-            assert first is not None, "nobody removes segments of a busy log"
-            log.replace_segments(first, len(old), [self._segment(log, cleaned, old[-1].next_offset)])
-            log.aborted.distrust_files()
-            self._logs.close_later(log, old)
+            await log.turns.run(partial(self._swap, log, cleaned))
+
+    async def _swap(self, log: PartitionLog, cleaned: CleanedSegment) -> None:
+        """In the log's turn: else a checkpoint that still knows these markers could put them down after the swap."""
+        first = _slot_of(log, cleaned)
+        if first is None or log.is_ended:
+            raise CleaningFailed(f"{log.at}: its segments changed meanwhile")
+        old = log.segments[first : first + len(cleaned.replaces)]
+        await self._disk.run(_open_all, old)
+        log.aborted.forget(cleaned.aborts_gone)
+        await self._disk.run(swap_in, self._disk, log.directory, cleaned.base_offset, cleaned.replaces)
+        if log.is_ended:
+            return  # deleted while we were swapping: its files are on their way out too
+        first = _slot_of(log, cleaned)
+        assert first is not None, "nobody removes segments of a busy log"
+        log.replace_segments(first, len(old), [self._segment(log, cleaned, old[-1].next_offset)])
+        log.aborted.distrust_files()
+        self._logs.close_later(log, old)
 
     def _segment(self, log: PartitionLog, cleaned: CleanedSegment, next_offset: Offset) -> Segment:
         segment = Segment(self._disk, log.directory, Offset(cleaned.base_offset), self._clock.now_ms())

@@ -1,50 +1,55 @@
 """All logs of one data directory: opened together, checkpointed together, closed together.
 
-Called by broker and replication.replicas. Owns the files that speak of every log at once: the recovery
-points, the log starts and the mark of a clean stop.
+Called by broker and replication. Owns, with log.points, the files that speak of every log at once: the recovery
+points, the log starts, the high watermarks and the mark of a clean stop.
 Laws:
 - The clean-stop mark is removed before the first log is opened (KAFKA-10471), written after the last was synced.
 - A recovery point is written only after everything below it was synced.
 - A log start is on stable storage before the files below it go: else a crash might bring back some of them. So is
   a producers' snapshot that is newer than all that goes: else a crash might bring back a transaction without its end.
+- A log is cut by opening another in its place: the old one ends first, and what said that it once reached further is
+  lowered on stable storage before its files change (TRAPS R1, L1). A cut that fails takes the log offline, never half.
 - Nothing is deleted because nobody claims it: a directory without a topic stays, and is spoken of (TRAPS L3).
 - A deleted segment's file stays open for `file.delete.delay.ms`, since a read on an I/O thread may be using it.
 """
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from crc32c import crc32c
+from typing import NamedTuple
 
 from penstock.clock import Clock, Rng
 from penstock.config import TopicConfig
 from penstock.disk import Disk
-from penstock.errors import PenstockError, StorageFailed, UnknownTopicOrPartition
+from penstock.errors import NotLeaderOrFollower, PenstockError, StorageFailed, UnknownTopicOrPartition
 from penstock.log.aborted import AbortedPart, write_aborted
-from penstock.log.checkpoints import (
-    LOG_STARTS,
-    RECOVERY_POINTS,
-    SavedOffset,
-    find_saved_offsets,
-    read_saved_offsets,
-    write_saved_offsets,
+from penstock.log.checkpoints import LeaderEpochs, SavedOffset
+from penstock.log.clean_stop import CLEAN_STOP, clean_end, decode_ends, encode_ends
+from penstock.log.cutting import cut_files, find_cut
+from penstock.log.one_by_one import OneByOne
+from penstock.log.partition_log import (
+    TOPIC_ID_FILE,
+    LogState,
+    PartitionLog,
+    read_topic_id,
+    sync_topic_id,
+    write_topic_id,
 )
-from penstock.log.partition_log import TOPIC_ID_FILE, PartitionLog, read_topic_id, sync_topic_id, write_topic_id
+from penstock.log.points import Points, names_log
+from penstock.log.producers import Producers
 from penstock.log.recovery import CleanEnd, KnownPoints, open_log, write_snapshot
 from penstock.log.retention import start_after_retention
 from penstock.log.segment import Segment
-from penstock.model import NO_TOPIC_ID, Offset, TopicId, TopicPartition
+from penstock.model import Offset, TopicId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-CLEAN_STOP = "clean-stop.json"
 DELETED_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
+DAMAGED_DIRECTORY_SUFFIX = "-damaged"
 # A topic's name may be almost as long as a file's: of the name of a directory set aside only so much is kept.
 SET_ASIDE_NAME_MAX = 200
 
@@ -55,6 +60,7 @@ class LogRequest(NamedTuple):
     at: TopicPartition
     topic_id: TopicId
     config: TopicConfig
+    has_peers: bool = False  # other brokers hold it too: if it has lost something it is rebuilt from them
 
 
 class LogDirectory:
@@ -68,14 +74,23 @@ class LogDirectory:
         self.was_clean = False
         # Logs whose segments somebody is at work on; retention leaves them alone meanwhile.
         self.busy: set[TopicPartition] = set()
-        self._recovery_points: dict[TopicPartition, SavedOffset] = {}
-        self._log_starts: dict[TopicPartition, SavedOffset] = {}
-        self._starts_are_known = False
+        # Logs that were deleted or replaced, whose files somebody may still be reading.
+        self._ended: set[PartitionLog] = set()
+        self._taken_offline: dict[TopicPartition, PartitionLog] = {}
+        self._points = Points(disk, root, self.logs)
         self._clean_ends: dict[TopicPartition, CleanEnd] = {}
         self._removals: set[asyncio.TimerHandle] = set()
         self.observe_sync_ms: Callable[[float], None] = lambda _: None
-        self._checkpoints = _OneByOne()
-        self._saves = _OneByOne()
+        # What is committed of each log, asked when the directory is closed.
+        self.read_high_watermarks: Callable[[], Mapping[TopicPartition, Offset]] = dict
+        # Told of a log that now ends at or below an offset, whatever was known of it above.
+        self.on_cut: Callable[[TopicPartition, Offset], None] = lambda at, end: None
+        self._checkpoints = OneByOne()
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, SavedOffset]:
+        """How far each log was committed, as last saved: a start for who leads or follows it, never above its end."""
+        return self._points.high_watermarks
 
     # Opening
 
@@ -84,13 +99,10 @@ class LogDirectory:
         self._disk.make_directory(self.root)
         with contextlib.suppress(PermissionError):  # a parent we may not read is one we did not make the root in
             self._disk.sync_directory(self.root.parent)
-        self._recovery_points = read_saved_offsets(self._disk, self.root / RECOVERY_POINTS)
-        starts = find_saved_offsets(self._disk, self.root / LOG_STARTS)
-        self._starts_are_known = starts is not None
-        self._log_starts = starts or {}
+        self._points.read()
         mark = self.root / CLEAN_STOP
         if self._disk.exists(mark):
-            ends = _decode_ends(self._disk.read_file(mark))
+            ends = decode_ends(self._disk.read_file(mark))
             self.was_clean = ends is not None
             self._clean_ends = ends or {}
             self._disk.remove(mark)
@@ -117,13 +129,9 @@ class LogDirectory:
         return self.logs[request.at]
 
     def _open_some(self, requests: list[LogRequest]) -> None:
-        for at, topic_id, config in requests:
+        for at, topic_id, config, has_peers in requests:
             directory = self.root / str(at)
-            known = KnownPoints(
-                _offset_of(self._recovery_points, at, topic_id),
-                _offset_of(self._log_starts, at, topic_id),
-                self._clean_ends.get(at),
-            )
+            known = self._known(at, topic_id, has_peers, self._clean_ends.get(at))
             try:
                 said = read_topic_id(self._disk, directory)
                 if said is not None and said != topic_id:
@@ -138,13 +146,24 @@ class LogDirectory:
                 logger.error("%s", failure)
                 self.offline[at] = failure
                 continue
-            if state.segments and state.log_start > known.log_start and self._starts_are_known:
-                # A log start is written down before files go: these went by themselves.
-                logger.error(
-                    "%s: records %d to %d are gone, with their files", at, known.log_start, state.log_start - 1
-                )
-            log = self.logs[at] = PartitionLog(self._disk, directory, at, topic_id, config, state)
-            log.sync.observe_ms = self.observe_sync_ms
+            self._run(PartitionLog(self._disk, directory, at, topic_id, config, state))
+
+    def _known(
+        self, at: TopicPartition, topic_id: TopicId, has_peers: bool = False, clean_end: CleanEnd | None = None
+    ) -> KnownPoints:
+        points = self._points
+        return KnownPoints(
+            points.recovery_point(at, topic_id),
+            points.log_start(at, topic_id),
+            clean_end,
+            has_peers,
+            points.starts_are_known,
+        )
+
+    def _run(self, log: PartitionLog) -> PartitionLog:
+        log.sync.observe_ms = self.observe_sync_ms
+        self.logs[log.at] = log
+        return log
 
     def _set_aside(self, directory: Path, topic_id: TopicId) -> None:
         """A topic that was deleted, or its id that was damaged, has the directory of one of the same name."""
@@ -157,15 +176,13 @@ class LogDirectory:
         """Finish deletions that the last run began; speak of what nobody claims, and of nothing that is not there."""
         names = set(self._disk.list_names(self.root))
         self._remove_graves([self.root / name for name in names if name.endswith(DELETED_DIRECTORY_SUFFIX)])
+        claimed = {str(at) for at in wanted}
         for name in names:
-            topic, _, partition = name.rpartition("-")
-            if not (topic and partition.isdecimal()) or TopicPartition(topic, int(partition)) in wanted:
+            if not names_log(name) or name in claimed:
                 continue
             if self._disk.exists(self.root / name / TOPIC_ID_FILE):
                 logger.warning("%s: no topic claims this directory; delete it if you know that you may", name)
-        for points in (self._recovery_points, self._log_starts):
-            for at in [at for at in points if at not in wanted and str(at) not in names]:
-                del points[at]
+        self._points.keep_only(lambda at: at in wanted or str(at) in names)
 
     # Running
 
@@ -174,25 +191,34 @@ class LogDirectory:
 
         The rename is synced when the files go. If power fails before, the topic id tells the next start what it is.
         """
-        self._recovery_points.pop(at, None)
-        self._log_starts.pop(at, None)
+        self._points.forget(at)
         self.offline.pop(at, None)
+        self._taken_offline.pop(at, None)
         log = self.logs.pop(at, None)
-        directory = self.root / str(at)
         if log is not None:
             log.end(UnknownTopicOrPartition(f"{at} was deleted"))
-        if not self._disk.exists(directory):
-            return
-        name = f"{str(at)[:SET_ASIDE_NAME_MAX]}.{self._rng.uuid().hex}{DELETED_DIRECTORY_SUFFIX}"
-        grave = self.root / name
-        self._disk.rename(directory, grave)
+        if self._disk.exists(self.root / str(at)):
+            self._remove_later(log, self._bury(at))
+        elif log is not None:
+            self._remove_later(log)
+
+    def _bury(self, at: TopicPartition) -> Path:
+        """Take a log's directory out of the way, to be removed when nobody reads it any more."""
+        grave = self.root / f"{str(at)[:SET_ASIDE_NAME_MAX]}.{self._rng.uuid().hex}{DELETED_DIRECTORY_SUFFIX}"
+        self._disk.rename(self.root / str(at), grave)
+        return grave
+
+    def _remove_later(self, log: PartitionLog | None, *graves: Path) -> None:
+        """Close what has ended and remove what was buried, once readers on I/O threads are through with it."""
+        if log is not None:
+            self._ended.add(log)
 
         def remove() -> None:
             if log is not None:
                 log.close()
-            self._remove_graves([grave])
+            self._remove_graves(list(graves))
 
-        self._later(log.config.file_delete_delay_ms if log is not None else 0, remove)
+        self._later(log.config.file_delete_delay_ms if log is not None else 0, remove, log)
 
     def _remove_graves(self, graves: list[Path]) -> None:
         if graves:
@@ -205,52 +231,40 @@ class LogDirectory:
         """Sync what is not yet durable and write down how far every log is safe."""
         await self._checkpoints.run(self._checkpoint)
 
-    async def between_checkpoints(self) -> None:
-        """Returns when no checkpoint is under way, and none will begin before the caller next waits for something."""
-        await self._checkpoints.idle()
-
     async def save_points(self) -> None:
         """Put recovery points and log starts, as they are now, on stable storage."""
-        await self._saves.run(self._save_points)
+        await self._points.save()
+
+    async def save_high_watermarks(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Remember what is committed of these logs. Of the others what was saved stays."""
+        await self._points.save_high_watermarks(offsets)
 
     async def _checkpoint(self) -> None:
         for at, log in list(self.logs.items()):
-            point = _offset_of(self._recovery_points, at, log.topic_id)
+            point = self._points.recovery_point(at, log.topic_id)
             is_new = log.next_offset > point or log.aborted.is_unsaved
             if log.failure is not None or not log.segments or not is_new:
                 continue
             try:
-                await self._checkpoint_log(log)
+                await log.turns.run(partial(self._checkpoint_log, log))
             except PenstockError:
                 continue  # said, and kept offline, by the log itself
             except OSError as error:
-                if self.logs.get(at) is log:
+                if not log.is_ended:
                     logger.error("%s: indexes and producers could not be written: %s", at, error)
-                continue
-            # A topic of the same name may have come meanwhile: its log is another one.
-            if self.logs.get(at) is log:
-                self._recovery_points[at] = SavedOffset(log.durable_offset, log.topic_id)
         await self.save_points()
 
-    async def _checkpoint_one(self, log: PartitionLog) -> None:
-        await self._checkpoint_log(log)
-        if self.logs.get(log.at) is log:
-            self._recovery_points[log.at] = SavedOffset(log.durable_offset, log.topic_id)
-            await self.save_points()
-
-    async def _save_points(self) -> None:
-        points, starts = dict(self._recovery_points), self._starts()
-        await self._disk.run(write_saved_offsets, self._disk, self.root / RECOVERY_POINTS, points)
-        await self._disk.run(write_saved_offsets, self._disk, self.root / LOG_STARTS, starts)
-
     async def _checkpoint_log(self, log: PartitionLog) -> None:
+        """In the log's turn: make it durable, with what the next start needs to know of it."""
+        if log.failure is not None:
+            raise log.failure
         offset, active = log.next_offset, log.segments[-1]
         saving = log.aborted.prepare_saving([segment.base_offset for segment in log.segments])
         snapshot, indexes = log.producers.encode(saving.digests), active.encode_indexes()
         await asyncio.shield(log.sync.wait_for(offset))
 
         def write() -> None:
-            if self.logs.get(log.at) is not log:
+            if log.is_ended:
                 return
             active.write_indexes(indexes)
             if log.segments[-1] is not active:
@@ -262,6 +276,9 @@ class LogDirectory:
         await self._disk.run(write)
         log.aborted.saved(saving)
         log.snapshot_offset = offset
+        # A topic of the same name may have come meanwhile, or this log may be about to be cut.
+        if not log.is_ended:
+            self._points.recovery_points[log.at] = SavedOffset(log.durable_offset, log.topic_id)
 
     async def apply_retention(self, committed: dict[TopicPartition, Offset], producer_expiry_ms: int) -> int:
         """Let go of what retention no longer keeps; how many segments went."""
@@ -273,9 +290,10 @@ class LogDirectory:
             try:
                 await self._disk.run(_learn_timestamps, log.segments[:-1])
             except (PenstockError, OSError) as error:
-                logger.error("%s: retention cannot tell how old its segments are: %s", at, error)
+                if not log.is_ended:
+                    logger.error("%s: retention cannot tell how old its segments are: %s", at, error)
                 continue
-            if self.logs.get(at) is not log:
+            if log.is_ended:
                 continue
             log.producers.expire(now_ms - producer_expiry_ms)
             start = start_after_retention(log, committed.get(at, log.log_start), now_ms)
@@ -290,39 +308,159 @@ class LogDirectory:
 
     async def drop_segments_before_start(self, log: PartitionLog) -> int:
         """Remove the files of segments that lie below the log's start; the caller has made that start durable."""
-        if log.at in self.busy or self.logs.get(log.at) is not log:
-            return 0
+        dropped: list[Segment] = []
+        await log.turns.run(partial(self._drop_segments, log, dropped))
+        return len(dropped)
+
+    async def _drop_segments(self, log: PartitionLog, dropped: list[Segment]) -> None:
+        if log.at in self.busy or log.failure is not None:
+            return
         if log.segments and log.segments[-1].size and log.segments[-1].next_offset <= log.log_start:
             log.roll(self._clock.now_ms())  # also the active segment is all old: start a new one
         while log.snapshot_offset < log.end_of_segments_before_start():
             # What producers did in these segments, a marker that ended a transaction for one, is then known from there.
             try:
-                await self._checkpoints.run(lambda: self._checkpoint_one(log))
+                await self._checkpoint_log(log)
             except PenstockError:
-                return 0  # said, and kept offline, by the log itself
-            if log.at in self.busy or self.logs.get(log.at) is not log:
-                return 0
-        dropped = log.take_segments_before_start()
-        await self.remove_segments(log, dropped)
-        return len(dropped)
-
-    async def remove_segments(self, log: PartitionLog, segments: list[Segment]) -> None:
-        if not segments:
-            return
-        await self._disk.run(lambda: [segment.mark_deleted() for segment in segments])
-        self.close_later(log, segments)
+                return  # said, and kept offline, by the log itself
+            await self.save_points()
+            if log.at in self.busy or log.failure is not None:
+                return
+        dropped += log.take_segments_before_start()
+        if dropped:
+            await self._disk.run(lambda: [segment.mark_deleted() for segment in dropped])
+            self.close_later(log, dropped)
 
     def close_later(self, log: PartitionLog, segments: list[Segment]) -> None:
         """Segments that were replaced: whoever reads them still may, for a while."""
         self._later(log.config.file_delete_delay_ms, lambda: [segment.remove_deleted() for segment in segments])
 
+    # Cutting
+
+    async def truncate(self, log: PartitionLog, offset: Offset, why: PenstockError | None = None) -> PartitionLog:
+        """Cut the log back to the batch boundary at or below `offset`; gives the log to use from then on.
+
+        The old one takes nothing more from this moment, and whoever waits for it is told `why`. StorageFailed if the
+        cut failed: then the log is offline. Goes on to its end if the caller is cancelled.
+        """
+        if log.failure is not None:
+            raise log.failure
+        if offset >= log.next_offset:
+            log.epochs.truncate_end(log.next_offset)  # one that was begun here and wrote nothing
+            return log
+        return await self._replace(log, why, partial(self._cut, log, offset))
+
+    async def restart_at(self, log: PartitionLog, offset: Offset, why: PenstockError | None = None) -> PartitionLog:
+        """Let go of everything: an empty log that starts at `offset` takes the place of this one, as in truncate().
+
+        If power fails meanwhile it is the old log, or an empty one that starts at `offset` or where the old one did.
+        """
+        if log.failure is not None:
+            raise log.failure
+        return await self._replace(log, why, partial(self._restart, log, offset))
+
+    async def _replace(
+        self, log: PartitionLog, why: PenstockError | None, make: Callable[[], Awaitable[LogState]]
+    ) -> PartitionLog:
+        log.end(why or NotLeaderOrFollower(f"{log.at}: what was written here last is not what its leader has"))
+
+        async def turn() -> None:
+            try:
+                await log.sync.idle()
+                state = await make()
+            except (PenstockError, OSError) as error:
+                if self.logs.get(log.at) is log:
+                    self.take_offline(log.at, StorageFailed(f"{log.at} could not be cut: {error}"))
+                return
+            if self.logs.get(log.at) is log:
+                again = PartitionLog(self._disk, log.directory, log.at, log.topic_id, log.config, state)
+                again.on_damage = log.on_damage
+                self._run(again)
+                self._remove_later(log)
+
+        await log.turns.run(turn)
+        found = self.logs.get(log.at)
+        if found is None or found.topic_id != log.topic_id:
+            raise self.offline.get(log.at) or UnknownTopicOrPartition(f"{log.at} was deleted")
+        return found
+
+    async def _cut(self, log: PartitionLog, offset: Offset) -> LogState:
+        if offset < log.log_start:
+            return await self._restart(log, offset)
+        cut = await self._disk.run(find_cut, log.segments, offset)
+        if cut.end < log.log_start:
+            return await self._restart(log, log.log_start)
+        await self._points.lower(log, log.log_start, cut.end)
+        self.on_cut(log.at, cut.end)
+        known = self._known(log.at, log.topic_id)
+
+        def work() -> LogState:
+            self._check_there(log)
+            cut_files(self._disk, log.segments, cut)
+            return open_log(self._disk, log.directory, known, log.config.index_interval_bytes, self._clock.now_ms())
+
+        return await self._disk.run(work)
+
+    async def _restart(self, log: PartitionLog, offset: Offset) -> LogState:
+        # A start that rises is saved before the files go, or some might come back; one that falls after they went,
+        # or the old log would be found without its beginning.
+        await self._points.lower(log, Offset(max(offset, log.log_start)), offset)
+        self.on_cut(log.at, offset)
+
+        def work() -> list[Path]:
+            self._check_there(log)
+            graves = [self._bury(log.at)] if self._disk.exists(log.directory) else []
+            self._disk.sync_directory(self.root)
+            return graves
+
+        self._remove_later(None, *await self._disk.run(work))
+        if offset < log.log_start:
+            await self._points.lower(log, offset, offset)
+        return LogState([], offset, offset, Producers(), LeaderEpochs(self._disk, log.directory), has_directory=False)
+
+    def _check_there(self, log: PartitionLog) -> None:
+        if self.logs.get(log.at) is not log:
+            raise UnknownTopicOrPartition(f"{log.at} was deleted")  # a new topic of this name may have the directory
+
+    def take_offline(self, at: TopicPartition, failure: StorageFailed) -> None:
+        """Serve this log no more: it is damaged, or half of something was done to it."""
+        log = self.logs.pop(at)
+        log.end(failure)
+        logger.error("%s", failure)
+        self.offline[at] = failure
+        self._taken_offline[at] = log
+        self._remove_later(log)
+
+    async def set_damaged_aside(self, at: TopicPartition) -> None:
+        """Keep what is left of an offline log for the operator, so that open_one() makes an empty one in its place."""
+        assert at in self.offline
+        log = self._taken_offline.pop(at, None)
+        if log is not None:
+            await log.turns.idle()
+            with contextlib.suppress(OSError):  # a log that cannot be synced is as damaged as any
+                await log.sync.idle()
+        await self._disk.run(self._keep_damaged, at)
+        # Only now: with a lower recovery point the damage would be taken for a torn end.
+        await self._points.forget_for_good(at)
+        self.offline.pop(at, None)
+
+    def _keep_damaged(self, at: TopicPartition) -> None:
+        if self._disk.exists(self.root / str(at)):
+            name = f"{str(at)[:SET_ASIDE_NAME_MAX]}.{self._rng.uuid().hex}{DAMAGED_DIRECTORY_SUFFIX}"
+            logger.warning("%s is damaged and kept as %s; it is made anew from other replicas", at, name)
+            self._disk.rename(self.root / str(at), self.root / name)
+            self._disk.sync_directory(self.root)
+
     async def close(self) -> None:
         """Sync everything and leave the mark that lets the next start skip recovery."""
         try:
+            for log in list(self.logs.values()):
+                await log.turns.idle()
             await self.checkpoint()
-            ends = {at: _clean_end(log) for at, log in self.logs.items() if log.failure is None and log.segments}
+            await self.save_high_watermarks(self.read_high_watermarks())
+            ends = {at: clean_end(log) for at, log in self.logs.items() if log.failure is None and log.segments}
             if all(log.failure is None and log.durable_offset == log.next_offset for log in self.logs.values()):
-                await self._disk.run(self._disk.replace_file, self.root / CLEAN_STOP, _encode_ends(ends))
+                await self._disk.run(self._disk.replace_file, self.root / CLEAN_STOP, encode_ends(ends))
         except OSError as error:
             logger.error("no clean stop, the next start will check every log: %s", error)
         finally:
@@ -332,18 +470,16 @@ class LogDirectory:
 
     def release(self) -> None:
         """Close the files without any promise: also the end of a simulated crash."""
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self._ended):
             log.close()
 
-    def _starts(self) -> dict[TopicPartition, SavedOffset]:
-        starts = {at: SavedOffset(log.log_start, log.topic_id) for at, log in self.logs.items() if log.log_start > 0}
-        return {**{at: start for at, start in self._log_starts.items() if at not in self.logs}, **starts}
-
-    def _later(self, delay_ms: int, work: Callable[[], object]) -> None:
+    def _later(self, delay_ms: int, work: Callable[[], object], ended: PartitionLog | None = None) -> None:
         loop = asyncio.get_running_loop()
 
         def run() -> None:
             self._removals.discard(handle)
+            if ended is not None:
+                self._ended.discard(ended)
             self._disk.run(work)
 
         handle = loop.call_later(delay_ms / 1000, run)
@@ -358,63 +494,3 @@ def _still_there(log: PartitionLog, parts: list[AbortedPart]) -> list[AbortedPar
 def _learn_timestamps(segments: list[Segment]) -> None:
     for segment in segments:
         segment.load_max_timestamp()
-
-
-def _offset_of(points: dict[TopicPartition, SavedOffset], at: TopicPartition, topic_id: TopicId) -> Offset:
-    """What was saved of this very topic, not of an earlier one of its name."""
-    saved = points.get(at)
-    return saved.offset if saved is not None and saved.topic_id in (topic_id, NO_TOPIC_ID) else Offset(0)
-
-
-def _clean_end(log: PartitionLog) -> CleanEnd:
-    active = log.segments[-1]
-    return CleanEnd(active.base_offset, active.size, active.next_offset, active.first_timestamp, active.max_timestamp)
-
-
-def _encode_ends(ends: dict[TopicPartition, CleanEnd]) -> bytes:
-    rows = [
-        [
-            at.topic,
-            at.partition,
-            end.active_base,
-            end.active_size,
-            end.next_offset,
-            end.first_timestamp,
-            end.max_timestamp,
-        ]
-        for at, end in ends.items()
-    ]
-    return json.dumps({"version": 1, "crc": crc32c(json.dumps(rows).encode()), "logs": rows}).encode()
-
-
-def _decode_ends(content: bytes) -> dict[TopicPartition, CleanEnd] | None:
-    """None if the mark is damaged; then every log is checked."""
-    try:
-        mark = json.loads(content)
-        if crc32c(json.dumps(mark["logs"]).encode()) != mark["crc"]:
-            return None
-        return {TopicPartition(row[0], row[1]): CleanEnd(*row[2:]) for row in mark["logs"]}
-    except (ValueError, KeyError, TypeError, IndexError):
-        return None
-
-
-class _OneByOne:
-    """Work that must not run twice at once. It goes on to its end even if whoever asked for it is cancelled."""
-
-    def __init__(self) -> None:
-        self._last: asyncio.Task[None] | None = None
-
-    async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        before = self._last
-
-        async def turn() -> None:
-            if before is not None:
-                await asyncio.wait((before,))
-            await work()
-
-        self._last = asyncio.ensure_future(turn())
-        await asyncio.shield(self._last)
-
-    async def idle(self) -> None:
-        while self._last is not None and not self._last.done():
-            await asyncio.wait((self._last,))

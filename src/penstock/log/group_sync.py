@@ -21,7 +21,17 @@ class SyncWork(NamedTuple):
 
 
 class GroupSync:
-    __slots__ = ("_disk", "_failed", "_next", "_prepare", "_running", "_stopped", "durable_offset", "observe_ms")
+    __slots__ = (
+        "_disk",
+        "_failed",
+        "_job",
+        "_next",
+        "_prepare",
+        "_running",
+        "_stopped",
+        "durable_offset",
+        "observe_ms",
+    )
 
     def __init__(
         self,
@@ -36,6 +46,7 @@ class GroupSync:
         # What everyone who asks before the next sync starts is given; and the same for the one under way.
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
+        self._job: asyncio.Future[None] | None = None
         self._stopped: BaseException | None = None
         self.durable_offset = durable_offset
         self.observe_ms: Callable[[float], None] = _ignore
@@ -67,6 +78,12 @@ class GroupSync:
                 _failed(waiting, error)
         self._next = None
 
+    async def idle(self) -> None:
+        """After stop(): returns when no thread is at work on this log's files any more, or raises why one failed."""
+        if self._job is not None:
+            await asyncio.wait((self._job,))
+            self._job.result()
+
     def _start(self) -> None:
         if self._next is None:
             self._running = None
@@ -74,7 +91,7 @@ class GroupSync:
         self._running, self._next = self._next, None
         work = self._prepare()
         began = asyncio.get_running_loop().time()
-        done = self._disk.run(work.job)
+        done = self._job = self._disk.run(work.job)
         done.add_done_callback(lambda future: self._finish(work.upto, began, future))
 
     def _finish(self, upto: Offset, began: float, done: "asyncio.Future[None]") -> None:

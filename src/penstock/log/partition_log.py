@@ -1,19 +1,20 @@
-"""One partition's log: segments in order, written at the end, cut at either end.
+"""One partition's log: segments in order, written at the end by a leader or after one.
 
-Called by replication.partition (append, read) and log.directory (open, housekeeping, close).
+Called by replication.partition (append, append_replicated, read) and log.directory (open, housekeeping, close).
 Invariants:
 - Only the last segment is written; all others are closed and their indexes are on disk.
-- log_start <= next_offset; next_offset falls only in truncate().
+- log_start <= next_offset; neither falls. To cut the end off, LogDirectory.truncate() opens another log in its place.
 - After a failed write or fsync nothing is appended again until the log has been reopened and recovered (TRAPS L1).
+- After end() nothing is written here or beside it, and no sync that is still under way says anything.
 - Nothing here awaits: append picks the offset and writes in one turn of the loop. Methods that block say so.
 - `segments` is replaced, never cut, so that a read on an I/O thread keeps the list it began with.
 """
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,24 +26,19 @@ from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, Sto
 from penstock.log.aborted import AbortedTransaction, AbortedTransactions
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.group_sync import GroupSync, SyncWork
+from penstock.log.one_by_one import OneByOne
 from penstock.log.producers import Producers, ProducerState
-from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
+from penstock.log.reading import NOT_HERE, end_of_empty_batches, no_batch, read_segment
+from penstock.log.replicated import ReplicatedBatch, check_replicated, follow
+from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
-from penstock.records.batch import HEADER_BYTES, BatchHeader, read_header, stamp
+from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.markers import Marker, encode_marker
 
 logger = logging.getLogger(__name__)
 
-# base_offset, batch_length, last_offset_delta: all that finding a batch takes.
-_STEP = Struct(">qi11xi")
-
-# An index that leaves much more than this to be walked through is short, and made anew.
-_WALK_BYTES_MAX = 1 << 20
-
-# What a segment gives if none of its batches reaches the offset: the next one does.
-_NOT_HERE = memoryview(b"")
-
 _NOWHERE = Offset(0)
+_NOTHING = Offset(-1)
 
 
 @dataclass(slots=True)
@@ -84,14 +80,18 @@ class PartitionLog:
         self.snapshot_offset = state.snapshot_offset
         self.epochs = state.epochs
         self.failure: PenstockError | None = None
-        # Set by a failed fsync: what lies above is only in the page cache, if anywhere.
+        # Set by a failed fsync: what lies above is only in the page cache, if anywhere. And by end(): nothing is left.
         self._readable_end: Offset | None = None
         self._has_directory = state.has_directory
         # Segments with bytes that no fsync has covered yet, oldest first; and whether a file is new.
         self._unsynced: list[Segment] = []
         self._directory_is_stale = False
-        self._is_deleted = False
+        self.is_ended = False
+        # Told once of damage in a file of this log, by whoever read it: also on an I/O thread.
+        self.on_damage: Callable[[PenstockError], None] = _say_no_more
         self._damage_is_told = False
+        # Whatever changes the files of this log other than by an append: checkpoints, swaps, cuts.
+        self.turns = OneByOne()
         self.sync = GroupSync(disk, state.durable_offset, self._prepare_sync, self._sync_failed)
 
     @property
@@ -118,7 +118,7 @@ class PartitionLog:
             self.epochs.assign(epoch, base_offset)
         stamp(batch, base_offset, epoch)
         try:
-            segment = self._segment_for(header, now_ms)
+            segment = self._segment_for(header, base_offset + header.last_offset_delta, now_ms)
             segment.append(header, base_offset, batch, self.config.index_interval_bytes)
         except OSError as error:
             raise self._write_failed(error) from error
@@ -128,6 +128,70 @@ class PartitionLog:
         if header.producer_id >= 0:
             self.producers.record(header, base_offset, now_ms)
         return Appended(base_offset, self.next_offset)
+
+    def append_replicated(self, records: memoryview, now_ms: int) -> int:
+        """Write batches as the leader sent them, with its offsets and epochs; how many bytes of them were taken.
+
+        All of it is checked before any of it is written; a batch cut short at the end is for the next answer.
+        Per run of batches that go to one segment: one write, out of `records` itself.
+        """
+        if self.failure is not None:
+            raise self.failure
+        # A leadership of our own in which nothing was written says nothing of what another leader has there.
+        self.epochs.truncate_end(self.next_offset)
+        is_first = not self.segments
+        batches = check_replicated(records, self.next_offset, self.epochs.latest, is_first=is_first)
+        if is_first and batches and batches[0].header.base_offset < self.next_offset:
+            # Records were deleted up to the middle of this batch: the log holds all of it, and starts where it did.
+            self.next_offset = Offset(batches[0].header.base_offset)
+        slot = position = 0
+        while slot < len(batches):
+            header = batches[slot].header
+            try:
+                segment = self._segment_for(header, header.last_offset, now_ms)
+                run, size = self._run_into(segment, batches, slot, now_ms)
+                segment.file.write_at(segment.size, (records[position : position + size],))
+            except OSError as error:
+                raise self._write_failed(error) from error
+            self._note_run(segment, run, now_ms)
+            slot, position = slot + len(run), position + size
+        return position
+
+    def _run_into(
+        self, segment: Segment, batches: list[ReplicatedBatch], first: int, now_ms: int
+    ) -> tuple[list[ReplicatedBatch], int]:
+        """The batches from `first` on that this segment has room for, one at least, and their bytes."""
+        end, size, first_timestamp = first, segment.size, segment.first_timestamp
+        while end < len(batches):
+            header = batches[end].header
+            if end > first and self._is_full(segment, size, first_timestamp, header, header.last_offset, now_ms):
+                break
+            size += header.size
+            if first_timestamp == NO_TIMESTAMP:
+                first_timestamp = header.max_timestamp
+            end += 1
+        return batches[first:end], size - segment.size
+
+    def _note_run(self, segment: Segment, run: list[ReplicatedBatch], now_ms: int) -> None:
+        interval, epoch = self.config.index_interval_bytes, self.epochs.latest
+        for header, marker in run:
+            base_offset = Offset(header.base_offset)
+            if header.leader_epoch > epoch:
+                epoch = LeaderEpoch(header.leader_epoch)
+                self.epochs.assign(epoch, base_offset)
+            segment.note(header, base_offset, segment.size, interval)
+            if header.producer_id >= 0:
+                follow(self.producers, self.aborted, header, marker, now_ms)
+        self.next_offset = segment.next_offset
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """This broker leads from here on: what others wrote ends where the log ends now (TRAPS R1).
+
+        On stable storage no later than the first batch of the epoch; without one it says nothing that matters.
+        """
+        self.epochs.assign(epoch, self.next_offset)
 
     def append_marker(
         self,
@@ -168,29 +232,30 @@ class PartitionLog:
             complete.write_indexes(complete.encode_indexes())
         return segment
 
-    def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
+    def _segment_for(self, header: BatchHeader, last_offset: int, now_ms: int) -> Segment:
         if not self.segments:
             return self.roll(now_ms)
         active = self.segments[-1]
-        if active.size == 0:
-            return active
-        config = self.config
-        is_full = active.size + header.size > config.segment_bytes
-        is_wide = self.next_offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
-        if is_full or is_wide or self._is_old(active, header.max_timestamp, now_ms):
+        size = active.size
+        if size and self._is_full(active, size, active.first_timestamp, header, last_offset, now_ms):
             return self.roll(now_ms)
         return active
 
-    def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
+    def _is_full(
+        self, segment: Segment, size: int, first_timestamp: int, header: BatchHeader, last_offset: int, now_ms: int
+    ) -> bool:
+        """Whether a segment that has grown to `size` must not take this batch: by bytes, by offsets or by age."""
         config = self.config
+        if size + header.size > config.segment_bytes or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return True
         age_max_ms = config.segment_age_max_ms
         if config.segment_jitter_ms:
             # The same for a partition at every start, another for each partition.
             age_max_ms -= crc32c(str(self.at).encode()) % min(config.segment_jitter_ms, age_max_ms)
         # By record time where records have one, so that old data replayed today still rolls by its own calendar.
-        if active.first_timestamp >= 0 and timestamp >= 0:
-            return timestamp - active.first_timestamp > age_max_ms
-        return now_ms - active.created_ms > age_max_ms
+        if first_timestamp >= 0 and header.max_timestamp >= 0:
+            return header.max_timestamp - first_timestamp > age_max_ms
+        return now_ms - segment.created_ms > age_max_ms
 
     def _make_directory(self) -> None:
         self._disk.make_directory(self.directory)
@@ -206,8 +271,8 @@ class PartitionLog:
         disk, directory = self._disk, self.directory
 
         def job() -> None:
-            if self._is_deleted:
-                return  # a new topic of this name may have the directory by now
+            if self.is_ended:
+                return  # another log may have the directory by now
             # Order matters if power fails between two lines: the epoch explains the batches, the name finds them.
             if epochs is not None:
                 self.epochs.write(epochs)
@@ -222,10 +287,10 @@ class PartitionLog:
         return SyncWork(self.next_offset, job)
 
     def _sync_failed(self, error: BaseException) -> BaseException:
+        if self.is_ended and self.failure is not None:
+            return self.failure
         # The kernel may have dropped the dirty pages, so what reads would return is not what a restart will find.
         self._readable_end = self.durable_offset
-        if self._is_deleted and self.failure is not None:
-            return self.failure
         return self._fail(f"fsync failed: {error}")
 
     def _write_failed(self, error: OSError) -> StorageFailed:
@@ -240,9 +305,12 @@ class PartitionLog:
         return failure
 
     def end(self, why: PenstockError) -> None:
-        """The topic is deleted: whoever waits is told, and nothing is written to its files or beside them again."""
-        self._is_deleted = True
+        """The topic is deleted, or another log takes this one's place: whoever waits is told, and nothing is written
+        to its files or beside them again.
+        """
+        self.is_ended = True
         self.failure = why
+        self._readable_end = _NOTHING
         self.sync.stop(why)
 
     # Transactions
@@ -284,7 +352,19 @@ class PartitionLog:
                 raise self.failure
         if not self.log_start <= offset <= self.next_offset:
             raise OffsetOutOfRange(offset, self.log_start, self.next_offset)
-        segments = self.segments
+        try:
+            return self._read(offset, size_max, end, at_least_one, cached_only)
+        except (CorruptMessage, OSError) as error:
+            if self.is_ended and self.failure is not None:
+                raise self.failure from error  # its files are another log's by now
+            if isinstance(error, CorruptMessage):
+                self.tell_damage(error)
+            raise
+
+    def _read(
+        self, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
+    ) -> memoryview | None:
+        segments, interval = self.segments, self.config.index_interval_bytes
         slot = max(min(bisect_right(self._bases, offset), len(segments)) - 1, 0)
         while slot and segments[slot].base_offset > offset:  # old segments went between the two lines above
             slot -= 1
@@ -293,120 +373,28 @@ class PartitionLog:
             segment = segments[slot]
             # Asked first: only of a segment that was closed before we looked is the end known to stand still.
             is_closed = slot + 1 < len(segments)
-            found = _NOT_HERE
+            found = NOT_HERE
             if segment.next_offset > offset:
-                found = self._read_segment(segment, offset, size_max, end, at_least_one, cached_only)
-                if found is _NOT_HERE and is_closed and segment.next_offset <= end:
+                found = read_segment(segment, offset, size_max, end, interval, at_least_one, cached_only)
+                if found is NOT_HERE and is_closed and segment.next_offset <= end:
                     # Compaction leaves holes in a segment, never at its end: these records are lost.
-                    raise self._damaged(segment, segment.size)
-            if found is _NOT_HERE:
+                    raise no_batch(segment, segment.size)
+            if found is NOT_HERE:
                 slot += 1
                 continue
-            beyond = _end_of_empty_batches(found) if found else None
+            beyond = end_of_empty_batches(found) if found else None
             if beyond is None:
                 return found
             # librdkafka takes an answer of nothing but emptied batches for one too small to hold a message.
             empty, offset = found, beyond
         return empty
 
-    def _read_segment(
-        self, segment: Segment, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
-    ) -> memoryview | None:
-        if cached_only and not segment.is_loaded:
-            return None
-        read = segment.file.read_cached if cached_only else segment.file.read
-        limit = segment.size  # before next_offset, which an append moves first
-        if end < segment.next_offset:
-            below = self._position_below(segment, end, cached_only)
-            if below is None:
-                return None
-            limit = min(limit, below)
-        index, interval = segment.offset_index, self.config.index_interval_bytes
-        start, next_entry = index.window(offset - segment.base_offset)
-        promised = segment.base_offset + index.last_offset_at(start) if start else None
-        skipped = (next_entry if next_entry is not None else segment.size) - start
-        wanted = min(limit - start, size_max + min(skipped, interval + HEADER_BYTES))
-        if wanted <= 0:
-            return _NOT_HERE
-        chunk = read(start, wanted)
-        if chunk is None:
-            return None
-        at = 0
-        walked_max = start + _WALK_BYTES_MAX + 4 * interval
-        while True:
-            if at + HEADER_BYTES > len(chunk):
-                # The batch we look for begins beyond what was read (or cached): go on from there.
-                start, at = start + at, 0
-                if start >= limit:
-                    return _NOT_HERE
-                chunk = read(start, min(limit - start, max(size_max, HEADER_BYTES)))
-                if chunk is None or (cached_only and len(chunk) < HEADER_BYTES):
-                    return None
-                if len(chunk) < HEADER_BYTES:
-                    raise self._damaged(segment, start)
-            base_offset, batch_length, last_delta = _STEP.unpack_from(chunk, at)
-            size, last_offset = batch_length + 12, base_offset + last_delta
-            if promised is not None and promised != last_offset:
-                segment.distrust_index()
-                return self._read_without_index(segment, offset, size_max, end, at_least_one, cached_only)
-            if not (
-                HEADER_BYTES <= size <= limit - start - at
-                and segment.base_offset <= base_offset <= last_offset < segment.next_offset
-            ):
-                raise self._damaged(segment, start + at)
-            if last_offset >= offset:
-                break
-            promised = None
-            at += size
-            if start + at > walked_max + size:
-                return self._read_without_index(segment, offset, size_max, end, at_least_one, cached_only)
-        if size > size_max and not at_least_one:
-            return chunk[:0]
-        if at + size <= len(chunk):
-            return chunk[at : at + max(size_max, size)]
-        start += at
-        chunk = read(start, min(limit - start, max(size_max, size)))
-        if chunk is None or (cached_only and len(chunk) < size):
-            return None
-        if len(chunk) < size:
-            raise self._damaged(segment, start)
-        return chunk
-
-    def _read_without_index(
-        self, segment: Segment, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
-    ) -> memoryview | None:
-        """The index is wrong or far too short: make it anew, where that may block, and read again."""
-        if cached_only:
-            return None
-        segment.rebuild_indexes(self.config.index_interval_bytes)
-        return self._read_segment(segment, offset, size_max, end, at_least_one, cached_only)
-
-    def _position_below(self, segment: Segment, end: Offset, cached_only: bool) -> int | None:
-        """Where the first batch that reaches `end` starts; None if finding it would ask the disk."""
-        if not cached_only:
-            return segment.position_of(end)
-        index = segment.offset_index
-        position, _ = index.window(end - segment.base_offset)
-        promised = segment.base_offset + index.last_offset_at(position) if position else None
-        while position < segment.size:
-            head = segment.file.read_cached(position, HEADER_BYTES)
-            if head is None or len(head) < HEADER_BYTES:
-                return None
-            base_offset, batch_length, last_delta = _STEP.unpack_from(head)
-            if batch_length + 12 < HEADER_BYTES or (promised is not None and promised != base_offset + last_delta):
-                return None  # the other road has the time to find out what is wrong
-            if base_offset + last_delta >= end:
-                break
-            promised = None
-            position += batch_length + 12
-        return position
-
-    def _damaged(self, segment: Segment, position: int) -> CorruptMessage:
-        error = CorruptMessage(f"{self.at}: no record batch at byte {position} of {segment.path().name}")
+    def tell_damage(self, error: PenstockError) -> None:
+        """Somebody has read what cannot be: said once, to the operator and to whoever can do something about it."""
         if not self._damage_is_told:
             self._damage_is_told = True
             logger.error("%s; `penstock log dump` shows what is left of it", error)
-        return error
+            self.on_damage(error)
 
     # Cutting
 
@@ -454,16 +442,8 @@ class PartitionLog:
             segment.close()
 
 
-def _end_of_empty_batches(batches: memoryview) -> Offset | None:
-    """The offset after them if compaction has left none of these batches a record; None if one has any."""
-    at, end = 0, None
-    while len(batches) - at >= HEADER_BYTES:
-        base_offset, batch_length, last_delta = _STEP.unpack_from(batches, at)
-        if batch_length + 12 != HEADER_BYTES:
-            return None
-        end = Offset(base_offset + last_delta + 1)
-        at += HEADER_BYTES
-    return end
+def _say_no_more(_: PenstockError) -> None:
+    pass
 
 
 TOPIC_ID_FILE = "partition.metadata"

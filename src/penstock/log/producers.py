@@ -60,6 +60,8 @@ class Producer:
     open_since_ms: int = NONE  # by the broker's clock
     coordinator_epoch: int = NONE  # of the last marker
     batches: deque[KeptBatch] = field(default_factory=_no_batches)
+    # Its offset, as far as it was seen since the log was opened: not in snapshots.
+    last_marker: int = field(default=NONE, compare=False)
 
 
 class ProducerTail(NamedTuple):
@@ -177,6 +179,7 @@ class Producers:
             return None
         producer = self._by_id[producer_id]
         producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_marker = offset
         first_offset = producer.open_transaction
         if first_offset < 0:
             return None
@@ -202,6 +205,11 @@ class Producers:
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         producer = self._by_id.get(producer_id)
         return producer is not None and producer.open_transaction >= 0 and producer.epoch == producer_epoch
+
+    def last_marker(self, producer_id: int) -> int:
+        """Changes with every marker: whoever compares two readings knows whether a transaction ended in between."""
+        producer = self._by_id.get(producer_id)
+        return NONE if producer is None else producer.last_marker
 
     def states(self) -> list[ProducerState]:
         return [

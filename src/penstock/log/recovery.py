@@ -23,6 +23,7 @@ from penstock.log.aborted import AbortedDigest, AbortedTransactions, write_abort
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.partition_log import TOPIC_ID_FILE, LogState, sync_topic_id
 from penstock.log.producers import Producers, decode_digests
+from penstock.log.replicated import follow, marker_of
 from penstock.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
@@ -34,15 +35,12 @@ from penstock.log.segment import (
 from penstock.log.swap import recover_swaps
 from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
-from penstock.records.markers import decode_marker
-from penstock.records.record import decode_records
 
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOTS_KEPT = 2
 TORN_SUFFIX = ".torn"
-MARKER_BYTES_MAX = 1 << 16  # of the records of a control batch, which has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +61,25 @@ class KnownPoints:
     recovery_point: Offset
     log_start: Offset
     clean_end: CleanEnd | None
+    # Whether other brokers hold this log too: then one that has lost its files is rebuilt, not begun anew.
+    has_peers: bool = False
+    # Whether the file of log starts was there: without it a log starts where its first segment does.
+    is_start_known: bool = False
 
 
 def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_bytes: int, now_ms: int) -> LogState:
     """The state of the log in `directory`. Blocks. StorageFailed says why a damaged log stays closed."""
     epochs = LeaderEpochs(disk, directory)
     if not disk.exists(directory):
-        return LogState([], *_start_of_nothing(directory, known), Producers(), epochs, has_directory=False)
+        start = _start_of_nothing(directory, known)
+        return LogState([], start, start, Producers(), epochs, has_directory=False)
     has_epochs = epochs.load()
     recover_swaps(disk, directory)
     segments = _list_segments(disk, directory, known.log_start, now_ms)
+    if segments and segments[0].base_offset > known.log_start and known.is_start_known:
+        _judge_lost_front(disk, directory, known, segments)
     if not segments:
-        return LogState([], *_start_of_nothing(directory, known), Producers(), epochs, has_directory=True)
+        return _open_without_segments(disk, directory, known, epochs)
     log_start = Offset(max(known.log_start, segments[0].base_offset))
     if has_epochs and _take_clean_end(segments, known.clean_end):
         next_offset = segments[-1].next_offset
@@ -85,7 +90,7 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
                 usable = next_offset if next_offset <= known.recovery_point else Offset(0)
                 return LogState(segments, log_start, next_offset, snapshot.producers, epochs, True, aborted, usable)
     point = known.recovery_point
-    snapshot = _newest_snapshot(disk, directory, point)
+    snapshot = _newest_snapshot(disk, directory, point, segments[0].base_offset)
     producers = snapshot.producers
     # Batches between the snapshot and the recovery point are sound; only their headers are needed.
     scan_from = Offset(min(point, snapshot.offset)) if has_epochs else Offset(0)
@@ -106,9 +111,24 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
         # Records that were deleted before they were durable: their offsets are not given out a second time.
         logger.warning("%s: ended at %d, below its start %d; starts there", directory.name, next_offset, log_start)
         _remove(segments)
+        if known.has_peers:
+            return _open_without_segments(disk, directory, known, epochs)
         return LogState([], log_start, log_start, producers, epochs, has_directory=True)
     # The one just written will count with the recovery point that the next checkpoint saves.
     return LogState(segments, log_start, next_offset, producers, epochs, True, aborted, snapshot.offset)
+
+
+def _open_without_segments(disk: Disk, directory: Path, known: KnownPoints, epochs: LeaderEpochs) -> LogState:
+    """A log that begins after all that it ever held, and knows nothing of it: a transaction may have ended there."""
+    start = _start_of_nothing(directory, known)
+    epochs.truncate_end(Offset(0) if known.has_peers else start)
+    changed = epochs.pending()
+    if changed is not None:
+        epochs.write(changed)
+    for name in _snapshots(disk, directory):
+        disk.remove(directory / name)
+    disk.sync_directory(directory)
+    return LogState([], start, start, Producers(), epochs, has_directory=True)
 
 
 def write_snapshot(disk: Disk, directory: Path, offset: Offset, content: bytes) -> None:
@@ -123,13 +143,30 @@ def _snapshots(disk: Disk, directory: Path) -> list[str]:
     return sorted((name for name in disk.list_names(directory) if name.endswith(SNAPSHOT_SUFFIX)), reverse=True)
 
 
-def _start_of_nothing(directory: Path, known: KnownPoints) -> tuple[Offset, Offset]:
-    """Where a log without segments starts and is durable: after the last offset that is known to have been used."""
+def _start_of_nothing(directory: Path, known: KnownPoints) -> Offset:
+    """Where a log without segments starts: after the last offset that is known to have been used."""
     start = known.log_start
     if known.recovery_point > start:
-        logger.error("%s: records %d to %d are gone, with their files", directory.name, start, known.recovery_point - 1)
         start = known.recovery_point
-    return start, start
+        _tell_loss(directory, known, start)
+    return start
+
+
+def _judge_lost_front(disk: Disk, directory: Path, known: KnownPoints, segments: list[Segment]) -> None:
+    """A log start is written down before files go: those below the first segment went by themselves."""
+    if known.has_peers and known.recovery_point <= known.log_start:
+        # Nothing of it was safe. What is left does not follow from anything, and others have the whole.
+        _drop_rest(disk, segments, 0)
+        disk.sync_directory(directory)
+    else:
+        _tell_loss(directory, known, segments[0].base_offset)
+
+
+def _tell_loss(directory: Path, known: KnownPoints, end: Offset) -> None:
+    gone = f"{directory.name}: records {known.log_start} to {end - 1} are gone, with their files"
+    if known.has_peers:
+        raise StorageFailed(f"{gone}: the log stays offline")
+    logger.error("%s", gone)
 
 
 def _list_segments(disk: Disk, directory: Path, log_start: Offset, now_ms: int) -> list[Segment]:
@@ -188,10 +225,13 @@ def _load_snapshot(disk: Disk, directory: Path, offset: Offset) -> _Snapshot | N
     return None if producers is None else _Snapshot(offset, producers, decode_digests(content))
 
 
-def _newest_snapshot(disk: Disk, directory: Path, point: Offset) -> _Snapshot:
+def _newest_snapshot(disk: Disk, directory: Path, point: Offset, first_base: Offset) -> _Snapshot:
+    """The newest that the log goes on from: between one that is older than the first segment and that segment lies
+    what nobody knows any more, the end of a transaction for one.
+    """
     for name in _snapshots(disk, directory):
         stem = name.removesuffix(SNAPSHOT_SUFFIX)
-        if stem.isdecimal() and int(stem) <= point:
+        if stem.isdecimal() and first_base <= int(stem) <= point:
             snapshot = _load_snapshot(disk, directory, Offset(int(stem)))
             if snapshot is not None:
                 return snapshot
@@ -238,16 +278,10 @@ def _headers(segment: Segment) -> Iterator[tuple[int, BatchHeader]]:
 def _follow(
     producers: Producers, aborted: AbortedTransactions, segment: Segment, header: BatchHeader, position: int
 ) -> None:
-    """Take note of a batch that has a producer. Markers are the one thing that stands in no header."""
-    base_offset = Offset(header.base_offset)
-    producers.record(header, base_offset, segment.created_ms)
-    # Compaction empties a marker once nothing else is left of its transaction.
-    if header.is_control and header.record_count:
-        batch = segment.file.read(position, header.size)
-        marker = decode_marker(next(decode_records(batch, header, MARKER_BYTES_MAX)))
-        ended = producers.end_transaction(marker, header.producer_id, base_offset)
-        if ended is not None:
-            aborted.append(ended)
+    """Take note of a batch that has a producer."""
+    is_marker = header.is_control and header.record_count
+    marker = marker_of(segment.file.read(position, header.size), header) if is_marker else None
+    follow(producers, aborted, header, marker, segment.created_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,25 @@ class BrokerMetrics:
         # Logs.
         self.topics = registry.gauge("mq_topics", "Topics.")
         self.partitions = registry.gauge("mq_partitions", "Partitions this broker leads.")
+        self.replicas = registry.gauge("mq_replicas", "Partitions this broker leads or follows.")
         self.under_replicated = registry.gauge(
             "mq_under_replicated_partitions", "Partitions with fewer replicas in sync than they should have.", lambda: 0
+        )
+        self.under_min_isr = registry.gauge(
+            "mq_under_min_isr_partitions", "Partitions with too few replicas in sync for acks=all.", lambda: 0
+        )
+        self.isr_shrinks = registry.counter(
+            "mq_isr_shrinks_total", "Replicas dropped from an in-sync set by leaders here."
+        )
+        self.isr_expands = registry.counter("mq_isr_expands_total", "Replicas added to an in-sync set by leaders here.")
+        self.replicas_rebuilt = registry.counter(
+            "mq_replicas_rebuilt_total", "Damaged replicas set aside, to be fetched anew from their leaders."
+        )
+        self.replica_lag = registry.gauges(
+            "mq_replica_lag_records",
+            "Records the slowest follower of a partition led here does not have yet.",
+            "topic",
+            "partition",
         )
         self.offline_partitions = registry.gauge("mq_offline_partitions", "Partitions that cannot be written or read.")
         self.log_bytes = registry.gauges("mq_log_bytes", "Size of a partition's log.", "topic", "partition")

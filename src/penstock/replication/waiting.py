@@ -15,6 +15,15 @@ class WaitingList(Protocol):
     waiting: "set[FetchWait]"
 
 
+class WaitingPlace:
+    """A list of its own for those who wait for something else of a partition."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: set[FetchWait] = set()
+
+
 class FetchWait:
     """One fetch that found fewer bytes than it asked for; done when enough came, or when it is called off."""
 

@@ -34,6 +34,13 @@ def attach_gauges(
             if partition is not None:
                 yield (group, topic, str(index)), max(0, partition.high_watermark - committed.offset)
 
+    def replica_lag() -> Iterator[tuple[Labels, float]]:
+        for partition in replicas.led():
+            if partition.progress is not None:
+                slowest = min(follower.next_offset for follower in partition.progress.followers.values())
+                behind = partition.log.next_offset - max(slowest, partition.log.log_start)
+                yield (partition.at.topic, str(partition.at.partition)), behind
+
     def waiting_fetches() -> Iterator[tuple[Labels, float]]:
         waits = {wait for partition in replicas.partitions() for wait in partition.waiting}
         yield ("Fetch",), len(waits)
@@ -41,7 +48,13 @@ def attach_gauges(
     metrics.connections.read = lambda: listener.connection_count
     metrics.request_bytes_held.read = lambda: listener.held_bytes
     metrics.topics.read = lambda: len(replicas.topics)
-    metrics.partitions.read = lambda: sum(len(topic.partitions) for topic in replicas.topics.values())
+    metrics.partitions.read = lambda: len(replicas.led())
+    metrics.replicas.read = lambda: sum(len(topic.partitions) for topic in replicas.topics.values())
+    metrics.under_replicated.read = lambda: sum(_is_under_replicated(partition) for partition in replicas.led())
+    metrics.under_min_isr.read = lambda: sum(
+        partition.in_sync_count < partition.log.config.min_insync_replicas for partition in replicas.led()
+    )
+    metrics.replica_lag.read = replica_lag
     metrics.offline_partitions.read = lambda: len(replicas.failures())
     metrics.log_bytes.read = each(lambda partition: partition.log.size)
     metrics.log_segments.read = each(lambda partition: len(partition.log.segments))
@@ -78,6 +91,10 @@ def attach_transaction_gauges(
     metrics.transactions_aborted.read = lambda: transactions.aborted
     metrics.transactions_timed_out.read = lambda: transactions.timed_out
     metrics.overdue_transaction_partitions.read = overdue_partitions
+
+
+def _is_under_replicated(partition: Partition) -> bool:
+    return partition.state is not None and partition.in_sync_count < len(partition.state.replicas)
 
 
 def _has_open_since_before(partition: Partition, before_ms: int) -> bool:

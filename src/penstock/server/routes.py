@@ -12,13 +12,16 @@ from typing import Any
 from penstock.handlers import (
     configs,
     consumer_groups,
+    elections,
     group_offsets,
     groups,
     log_dirs,
     metadata,
     offsets,
     producer_ids,
+    quorum,
     quotas,
+    reassignments,
     topics,
     transaction_listing,
     transactions,
@@ -97,6 +100,14 @@ ROUTES: dict[ApiKey, Route] = {
     ApiKey.CREATE_TOPICS: Route(Resource.TOPIC, Operation.CREATE, topics.handle_create_topics),
     ApiKey.DELETE_TOPICS: Route(Resource.TOPIC, Operation.DELETE, topics.handle_delete_topics),
     ApiKey.CREATE_PARTITIONS: Route(Resource.TOPIC, Operation.ALTER, topics.handle_create_partitions),
+    ApiKey.ELECT_LEADERS: Route(Resource.CLUSTER, Operation.ALTER, elections.handle_elect_leaders),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Route(
+        Resource.CLUSTER, Operation.ALTER, reassignments.handle_alter_partition_reassignments
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Route(
+        Resource.CLUSTER, Operation.DESCRIBE, reassignments.handle_list_partition_reassignments
+    ),
+    ApiKey.DESCRIBE_QUORUM: Route(Resource.CLUSTER, Operation.DESCRIBE, quorum.handle_describe_quorum),
     ApiKey.DESCRIBE_CONFIGS: Route(Resource.TOPIC, Operation.DESCRIBE_CONFIGS, configs.handle_describe_configs),
     ApiKey.ALTER_CONFIGS: Route(Resource.TOPIC, Operation.ALTER_CONFIGS, configs.handle_alter_configs),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(

@@ -1,5 +1,6 @@
-"""A real broker for tests: the pytest fixtures of testing.plugin, and EmbeddedBroker for everything else."""
+"""Real brokers for tests: the pytest fixtures of testing.plugin, EmbeddedBroker and PenstockCluster for the rest."""
 
+from penstock.testing.cluster import PenstockCluster
 from penstock.testing.embedded import EmbeddedBroker
 
-__all__ = ["EmbeddedBroker"]
+__all__ = ["EmbeddedBroker", "PenstockCluster"]

@@ -20,15 +20,8 @@ from typing import Any, NamedTuple
 
 from penstock.clock import Clock
 from penstock.config.broker_settings import BrokerSettings
-from penstock.coordination import Ledger, Shard, ShardState, call_at, partition_of, read_clock
-from penstock.errors import (
-    CoordinatorLoadInProgress,
-    ErrorCode,
-    InvalidRequest,
-    NotCoordinator,
-    PenstockError,
-    TransactionalIdNotFound,
-)
+from penstock.coordination import Led, Ledger, LedPartitions, call_at, partition_of, read_clock
+from penstock.errors import ErrorCode, InvalidRequest, PenstockError, TransactionalIdNotFound
 from penstock.model import TopicPartition
 from penstock.transactions import transaction as rules
 from penstock.transactions.markers import Backoff, CoordinatorReplaced, WriteMarkers, deliver, markers_of
@@ -40,6 +33,8 @@ log = logging.getLogger(__name__)
 
 SWEEP_IDS_PER_TURN = 500
 
+_Led = Led[TransactionRecord, TransactionShard]  # a partition of `__transaction_state`
+
 
 class TransactionDescription(NamedTuple):
     transactional_id: str
@@ -49,17 +44,6 @@ class TransactionDescription(NamedTuple):
     timeout_ms: int
     started_ms: int
     partitions: tuple[TopicPartition, ...]
-
-
-class _Led:
-    """A partition of `__transaction_state` that this broker leads."""
-
-    __slots__ = ("finishing", "shard", "transactions")
-
-    def __init__(self, transactions: TransactionShard, shard: Shard[TransactionRecord]) -> None:
-        self.transactions = transactions
-        self.shard = shard
-        self.finishing: set[asyncio.Task[None]] = set()
 
 
 class TransactionCoordinator:
@@ -76,7 +60,8 @@ class TransactionCoordinator:
         self._clock = clock
         self._allocate_producer_id = allocate_producer_id
         self._write_markers = write_markers
-        self._led: dict[int, _Led] = {}
+        # When one ends there is nobody left to tell: requests wait for its shard, and what sends its markers stops.
+        self._led: LedPartitions[TransactionRecord, TransactionShard] = LedPartitions(clock, lambda led, error: None)
         self._abort_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
         # For /metrics: since the start. Aborted counts the timed out ones too.
@@ -88,23 +73,14 @@ class TransactionCoordinator:
 
     async def lead(self, ledger: Ledger) -> None:
         """Load the partition and serve its ids; requests are told to wait meanwhile. What was prepared goes on."""
-        partition = ledger.topic_partition.partition
-        self.resign(partition)
         transactions = TransactionShard(lambda transactional_id, after: self._moved(led, transactional_id, after))
-        shard = Shard(ledger, transactions, self._clock, lambda error: self._lost(partition, led, error))
-        led = _Led(transactions, shard)
-        self._led[partition] = led
-        try:
-            count = await shard.load()
-        except BaseException:
-            if self._led.get(partition) is led:
-                del self._led[partition]
-            raise
-        if shard.state is not ShardState.ACTIVE:
+        led: _Led = self._led.begin(ledger, transactions)
+        count = await self._led.load(led)
+        if count is None:
             return
         for transactional_id, transaction in transactions.transactions.items():
             if transaction.state.is_prepared:
-                self._finish(led, transactional_id, transaction)
+                led.run(self._write_and_complete(led, transactional_id, transaction))
         if self._abort_timer is None:
             self._set_abort_timer()
             self._set_expiry_timer()
@@ -112,14 +88,10 @@ class TransactionCoordinator:
         log.info("%s: loaded %d transactional ids from %d records", ledger.topic_partition, ids, count)
 
     def resign(self, partition: int) -> None:
-        """The partition is led elsewhere now, or by us in a new epoch: forget it, and say so to all who wait."""
-        led = self._led.pop(partition, None)
-        if led is not None:
-            self._release(led, NotCoordinator(f"partition {partition} is no longer led here"))
+        self._led.resign(partition)
 
     def close(self) -> None:
-        for partition in list(self._led):
-            self.resign(partition)
+        self._led.close()
         for timer in (self._abort_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
@@ -154,7 +126,7 @@ class TransactionCoordinator:
             waiter = self._waiter()
             request = (timeout_ms, expected, new_producer_id)
             now = read_clock(self._clock)
-            step = led.transactions.initialise(transactional_id, request, bumps_epoch_on_end, waiter, now)
+            step = led.machine.initialise(transactional_id, request, bumps_epoch_on_end, waiter, now)
             if not isinstance(step, NeedsProducerId):
                 led.shard.perform(step)
                 return await waiter
@@ -177,7 +149,7 @@ class TransactionCoordinator:
         while True:
             led = self._leader_of(transactional_id)
             waiter = self._waiter()
-            if led.transactions.is_busy(transactional_id):
+            if led.machine.is_busy(transactional_id):
                 now_s = self._clock.monotonic()
                 if deadline_s is None:
                     deadline_s = now_s + self._config.add_partitions_to_txn_retry_backoff_max_ms / 1000
@@ -187,7 +159,7 @@ class TransactionCoordinator:
                         return code
                     continue
             now = read_clock(self._clock)
-            led.shard.perform(led.transactions.add_partitions(transactional_id, producer, partitions, waiter, now))
+            led.shard.perform(led.machine.add_partitions(transactional_id, producer, partitions, waiter, now))
             return await waiter
 
     def verify_partitions(
@@ -196,7 +168,7 @@ class TransactionCoordinator:
         """For each partition whether the transaction, open now, has it."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-        current = self._leader_of(transactional_id).transactions.transactions.get(transactional_id)
+        current = self._leader_of(transactional_id).machine.transactions.get(transactional_id)
         return rules.verify_partitions(current, producer_id, producer_epoch, partitions)
 
     async def end(
@@ -212,9 +184,9 @@ class TransactionCoordinator:
             waiter = self._waiter()
             now = read_clock(self._clock)
             step = (
-                led.transactions.end_and_bump(transactional_id, producer, is_commit, new_producer_id, waiter, now)
+                led.machine.end_and_bump(transactional_id, producer, is_commit, new_producer_id, waiter, now)
                 if is_version_2
-                else led.transactions.end(transactional_id, producer, is_commit, waiter, now)
+                else led.machine.end(transactional_id, producer, is_commit, waiter, now)
             )
             if not isinstance(step, NeedsProducerId):
                 led.shard.perform(step)
@@ -228,7 +200,7 @@ class TransactionCoordinator:
     def describe(self, transactional_id: str) -> TransactionDescription:
         if not transactional_id:
             raise InvalidRequest("a transactional id needs a name")
-        current = self._leader_of(transactional_id).transactions.transactions.get(transactional_id)
+        current = self._leader_of(transactional_id).machine.transactions.get(transactional_id)
         if current is None:
             raise TransactionalIdNotFound(transactional_id)
         return _description(transactional_id, current)
@@ -244,8 +216,7 @@ class TransactionCoordinator:
 
         `duration_ms`: begun longer ago than that; negative for all.
         """
-        if any(led.shard.state is ShardState.LOADING for led in self._led.values()):
-            raise CoordinatorLoadInProgress("some transactional ids are still being loaded")
+        self._led.check_loaded("transactional ids")
         now_ms = self._clock.now_ms()
         return [
             _description(transactional_id, transaction)
@@ -257,28 +228,21 @@ class TransactionCoordinator:
         ]
 
     def transactions(self) -> Iterator[tuple[str, Transaction]]:
-        for led in self._active():
-            yield from led.transactions.transactions.items()
+        for led in self._led.active():
+            yield from led.machine.transactions.items()
 
     def open_count(self) -> int:
-        return sum(len(led.transactions.open_since_ms) for led in self._active())
+        return sum(len(led.machine.open_since_ms) for led in self._led.active())
 
     def oldest_open_since_ms(self) -> int | None:
         """When the oldest open transaction began, in wall time."""
-        return min((ms for led in self._active() for ms in led.transactions.open_since_ms.values()), default=None)
+        return min((ms for led in self._led.active() for ms in led.machine.open_since_ms.values()), default=None)
 
     # Inside
 
     def _leader_of(self, transactional_id: str) -> _Led:
-        led = self._led.get(partition_of(transactional_id, self.partition_count))
-        if led is None or led.shard.state is ShardState.CLOSED:
-            raise NotCoordinator(f"transactional id {transactional_id!r} is not kept here")
-        if led.shard.state is ShardState.LOADING:
-            raise CoordinatorLoadInProgress(f"transactional id {transactional_id!r} is still being loaded")
-        return led
-
-    def _active(self) -> Iterator[_Led]:
-        return (led for led in self._led.values() if led.shard.state is ShardState.ACTIVE)
+        partition = partition_of(transactional_id, self.partition_count)
+        return self._led.at(partition, f"transactional id {transactional_id!r}")
 
     def _waiter(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
@@ -305,40 +269,35 @@ class TransactionCoordinator:
 
         def give_up() -> None:
             # One that is no longer parked is on its way to the log, and hears from there.
-            if led.transactions.unpark(transactional_id, request) and not waiter.done():
+            if led.machine.unpark(transactional_id, request) and not waiter.done():
                 waiter.set_result(None)
 
-        led.transactions.park(transactional_id, request)
+        led.machine.park(transactional_id, request)
         timer = call_at(self._clock, deadline_s, give_up)
         try:
             return await waiter
         finally:
             timer.cancel()
-            led.transactions.unpark(transactional_id, request)
+            led.machine.unpark(transactional_id, request)
 
     def _moved(self, led: _Led, transactional_id: str, after: Transaction | None) -> None:
-        if led.shard.state is not ShardState.ACTIVE or after is None:
+        if not led.is_active or after is None:
             return
         if after.state.is_prepared:
-            self._finish(led, transactional_id, after)
+            led.run(self._write_and_complete(led, transactional_id, after))
         elif after.state is State.COMPLETE_COMMIT:
             self.committed += 1
         elif after.state is State.COMPLETE_ABORT:
             self.aborted += 1
 
-    def _finish(self, led: _Led, transactional_id: str, prepared: Transaction) -> None:
-        task = asyncio.get_running_loop().create_task(self._write_and_complete(led, transactional_id, prepared))
-        led.finishing.add(task)
-        task.add_done_callback(led.finishing.discard)
-
     async def _write_and_complete(self, led: _Led, transactional_id: str, prepared: Transaction) -> None:
         try:
-            await deliver(markers_of(prepared, led.shard.ledger.leader_epoch), self._write_markers, self._clock)
+            await deliver(markers_of(prepared, led.leader_epoch), self._write_markers, self._clock)
         except CoordinatorReplaced as error:
             log.warning("%r is no longer ours to complete: %s", transactional_id, error)
             return
         backoff = Backoff(self._clock)
-        transactions = led.transactions
+        transactions = led.machine
         # Still the very state whose markers were sent: nothing else may have moved it, and a refused append has not.
         while transactions.transactions.get(transactional_id) is prepared:
             # Moving: the log is slow to commit, and the record is still on its way.
@@ -353,16 +312,6 @@ class TransactionCoordinator:
                     return
             await backoff.wait()
 
-    def _lost(self, partition: int, led: _Led, error: PenstockError) -> None:
-        if self._led.get(partition) is led:
-            del self._led[partition]
-        self._release(led, error)
-
-    def _release(self, led: _Led, error: PenstockError) -> None:
-        led.shard.close(error)
-        for task in list(led.finishing):
-            task.cancel()
-
     def _set_abort_timer(self) -> None:
         interval_s = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000
         self._abort_timer = call_at(self._clock, self._clock.monotonic() + interval_s, self._abort_timed_out)
@@ -370,10 +319,10 @@ class TransactionCoordinator:
     def _abort_timed_out(self) -> None:
         self._set_abort_timer()
         now = read_clock(self._clock)
-        for led in self._active():
-            for transactional_id in led.transactions.open_since_ms:
+        for led in self._led.active():
+            for transactional_id in led.machine.open_since_ms:
                 waiter = self._waiter()
-                step = led.transactions.time_out(transactional_id, waiter, now)
+                step = led.machine.time_out(transactional_id, waiter, now)
                 if step is not None:
                     log.info("the transaction of %r is aborted: its time is up", transactional_id)
                     waiter.add_done_callback(self._count_timed_out)
@@ -390,14 +339,14 @@ class TransactionCoordinator:
 
     def _expire(self) -> None:
         self._set_expiry_timer()
-        self._expire_some([(led, name) for led in self._active() for name in led.transactions.transactions])
+        self._expire_some([(led, name) for led in self._led.active() for name in led.machine.transactions])
 
     def _expire_some(self, rest: list[tuple[_Led, str]]) -> None:
         """A part of the ids each turn, so that a broker of many ids does not stand still."""
         now = read_clock(self._clock)
         for led, transactional_id in rest[:SWEEP_IDS_PER_TURN]:
-            if led.shard.state is ShardState.ACTIVE:
-                step = led.transactions.expire(transactional_id, self._config.transactional_id_expiration_ms, now)
+            if led.is_active:
+                step = led.machine.expire(transactional_id, self._config.transactional_id_expiration_ms, now)
                 if step is not None:
                     led.shard.perform(step)
         if len(rest) > SWEEP_IDS_PER_TURN:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import METADATA_FILE
 from penstock.cli import check_directory as room
 from penstock.cli.check_directory import check_directory, check_space, lock_holder
 from penstock.cli.finding import Report
+from penstock.cluster.open_store import METADATA_FILE
 from penstock.testing import EmbeddedBroker
 
 

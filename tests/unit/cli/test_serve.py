@@ -110,6 +110,8 @@ def test_log_lines_are_plain_or_json() -> None:
     record.created, record.msecs = 1_700_000_000.25, 250.0
     plain = PlainLines().format(record)
     assert plain.endswith("WARNING penstock.log: cut at 5")
+    assert PlainLines(2).format(record).endswith("WARNING broker 2 penstock.log: cut at 5")
+    assert json.loads(JsonLines(2).format(record))["node"] == 2
     assert plain[:4] == "2023"
     line = json.loads(JsonLines().format(record))
     assert line == {

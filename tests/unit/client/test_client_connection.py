@@ -11,7 +11,7 @@ from penstock.errors import ApiNotServed, ErrorCode, MalformedFrame
 from penstock.model import Endpoint
 from penstock.testing import EmbeddedBroker
 from penstock.wire.apis import BY_KEY, ApiKey
-from penstock.wire.frame import response_frame
+from penstock.wire.frame import request_frame, response_frame
 from penstock.wire.messages import encode_response
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -139,7 +139,7 @@ async def test_what_is_not_kafka_is_told_by_its_frame_length(speech: bytes) -> N
         await reader.read()
 
     async with server(other) as endpoint:
-        with pytest.raises(MalformedFrame, match="does not speak plain Kafka"):
+        with pytest.raises(MalformedFrame, match="not plain Kafka"):
             await ClientConnection.connect(endpoint)
 
 
@@ -185,3 +185,25 @@ async def test_closing_ends_what_is_under_way() -> None:
         await connection.close()
         with pytest.raises(ConnectionAbortedError):
             await waiting
+
+
+async def test_a_raw_exchange_numbers_the_frame_and_gives_the_reply_as_it_came() -> None:
+    numbers: list[int] = []
+    large = bytes(range(256)) * 4096
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, _, correlation_id = await read_request(reader)
+            numbers.append(correlation_id)
+            reply = correlation_id.to_bytes(4, "big") + large
+            writer.write(len(reply).to_bytes(4, "big") + reply)
+
+    frame = request_frame(ApiKey.FETCH, 17, 99, "follower", b"")
+    async with (
+        server(serve) as endpoint,
+        await ClientConnection.connect(endpoint, negotiate=False) as connection,
+    ):
+        replies = await asyncio.gather(*(connection.exchange(frame) for _ in range(3)))
+    assert numbers == [0, 1, 2]
+    assert [int.from_bytes(reply[:4], "big") for reply in replies] == numbers
+    assert all(reply[4:] == large for reply in replies)

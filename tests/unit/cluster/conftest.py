@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -14,8 +14,12 @@ from penstock.cluster.controller import Controller
 from penstock.cluster.feed import ImageFeed
 from penstock.cluster.image import ClusterImage, ImageChanges
 from penstock.cluster.layout import Layout
-from penstock.cluster.membership import Membership, Registration
+from penstock.cluster.membership import Membership
+from penstock.cluster.partition_changes import PartitionChanges
+from penstock.cluster.registration import Registration
 from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
+from penstock.cluster.supervisor import Supervisor
+from penstock.config import BrokerConfig
 from penstock.model import Endpoint, NodeId
 
 DIRECTORY_ID = UUID("6e0a7a52-3a3f-4a3c-8d3f-0d6f3a3c5b11")
@@ -55,6 +59,8 @@ class Node:
     feed: ImageFeed
     membership: Membership
     controller: Controller
+    partitions: PartitionChanges
+    supervisor: Supervisor
     changes: list[ImageChanges] = field(default_factory=list)
 
     @property
@@ -70,24 +76,29 @@ async def running_node(
     rack: str | None = None,
     directory_id: UUID = DIRECTORY_ID,
     ttl_s: float = 9.0,
-    check_topic=lambda configs: None,
-    check_group=lambda configs: None,
+    settings: Mapping[str, str] | None = None,
+    is_running: bool = False,
 ) -> AsyncIterator[Node]:
     changes: list[ImageChanges] = []
     feed = ImageFeed(store, ClusterImage(Layout("test")), changes.append)
     registration = Registration(NodeId(node_id), Endpoint("127.0.0.1", 9091 + node_id), rack, directory_id)
     membership = Membership(store, feed, registration, Rng(node_id), ttl_s=ttl_s)
-    controller = Controller(
-        store, feed, Rng(node_id), fence=membership.fence, check_topic=check_topic, check_group=check_group
-    )
+    config = BrokerConfig(settings)
+    controller = Controller(store, feed, Rng(node_id), membership, config)
+    partitions = PartitionChanges(store, feed, membership, config)
+    supervisor = Supervisor(store, feed, membership, config, controller)
     await feed.load()
-    following = asyncio.create_task(feed.run())
+    tasks = [asyncio.create_task(feed.run())]
     try:
         await membership.join()
-        yield Node(store, feed, membership, controller, changes)
+        if is_running:
+            tasks += [asyncio.create_task(work) for work in (membership.run(), supervisor.run())]
+        yield Node(store, feed, membership, controller, partitions, supervisor, changes)
     finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) or result is None for result in results), results
 
 
 @pytest.fixture

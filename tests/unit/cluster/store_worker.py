@@ -1,23 +1,20 @@
 """A process of its own that works on a metadata store; started by test_store_conformance.
 
-python store_worker.py sqlite <path> increment <key> <times>
-python store_worker.py sqlite <path> put <prefix> <times>
-python store_worker.py sqlite <path> write-forever
+python store_worker.py <url> increment <key> <times>
+python store_worker.py <url> put <prefix> <times>
+python store_worker.py <url> write-and-watch <from revision> <prefix> <times>
+python store_worker.py <url> write-forever
 """
 
 import asyncio
 import sys
 from pathlib import Path
 
-from penstock.cluster.sqlite_store import open_sqlite_store
+from penstock.cluster.open_store import open_store
 from penstock.cluster.store import Get, MetadataStore, Put, modified_at
 
 KEYS_PER_TXN = 50
-
-
-async def open_store(kind: str, address: str) -> MetadataStore:
-    assert kind == "sqlite", kind
-    return await open_sqlite_store(Path(address))
+WRITERS = 3
 
 
 async def increment(store: MetadataStore, key: str, times: int) -> None:
@@ -38,6 +35,19 @@ async def put(store: MetadataStore, prefix: str, times: int) -> None:
         await store.txn([], [Put(f"{prefix}{number:04}", str(number).encode())])
 
 
+async def write_and_watch(store: MetadataStore, from_revision: int, prefix: str, times: int) -> None:
+    """Print all that three processes do, as the watch tells it."""
+    writing = asyncio.create_task(put(store, prefix, times))
+    seen = 0
+    async for revision in store.watch("/h/", from_revision):
+        for change in revision.changes:
+            sys.stdout.write(f"{revision.number} {change.key}\n")
+            seen += 1
+        if seen == WRITERS * times:
+            break
+    await writing
+
+
 async def write_forever(store: MetadataStore) -> None:
     number = 0
     while True:
@@ -48,13 +58,15 @@ async def write_forever(store: MetadataStore) -> None:
 
 
 async def main() -> None:
-    kind, address, job, *arguments = sys.argv[1:]
-    store = await open_store(kind, address)
+    url, job, *arguments = sys.argv[1:]
+    store = await open_store(url, Path())
     match job:
         case "increment":
             await increment(store, arguments[0], int(arguments[1]))
         case "put":
             await put(store, arguments[0], int(arguments[1]))
+        case "write-and-watch":
+            await write_and_watch(store, int(arguments[0]), arguments[1], int(arguments[2]))
         case "write-forever":
             await write_forever(store)
         case _:

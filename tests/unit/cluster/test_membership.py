@@ -5,20 +5,15 @@ import base64
 from uuid import UUID
 
 import pytest
+from tests.unit.cluster.cluster_of_three import until
 
 from penstock.clock import Rng
 from penstock.cluster import membership as membership_module
 from penstock.cluster.layout import Layout
-from penstock.cluster.membership import NodeIdInUse, ensure_cluster_id
+from penstock.cluster.registration import NodeIdInUse, ensure_cluster_id
 from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
-from penstock.cluster.store import Unavailable
-from penstock.errors import NotController
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  the conditions are facts of several objects, no one event tells them
-            await asyncio.sleep(0.005)
+from penstock.cluster.store import Ambiguous, Unavailable
+from penstock.errors import NotController, RegistrationLost
 
 
 async def test_the_cluster_id_is_made_once_and_looks_like_kafkas(store):
@@ -35,7 +30,7 @@ async def test_a_single_node_is_registered_and_the_controller_when_join_returns(
     assert node.image.controller_id == 1
     assert node.membership.is_controller
     assert len(node.image.cluster_id) == 22
-    (compare,) = node.membership.fence()
+    (compare,) = node.membership.controller_fence()
     assert (await node.store.txn([compare], [])).ok
 
 
@@ -44,13 +39,13 @@ async def test_a_clean_stop_leaves_the_cluster_at_once(node):
     assert await node.store.get(node.image.layout.broker(1)) is None
     assert await node.store.get(node.image.layout.controller) is None
     with pytest.raises(NotController):
-        node.membership.fence()
+        node.membership.controller_fence()
     await node.membership.close()
 
 
 async def test_a_restart_after_a_crash_takes_its_own_place_over_without_waiting(store, start_node):
     async with start_node(store) as first:
-        old_fence = first.membership.fence()
+        old_fence = first.membership.controller_fence()
         # No close: as after SIGKILL its lease is still good for seconds, and nobody moves the clock.
         async with start_node(store) as second:
             assert second.membership.is_controller
@@ -60,9 +55,9 @@ async def test_a_restart_after_a_crash_takes_its_own_place_over_without_waiting(
 
 
 async def test_another_broker_with_the_same_id_is_refused_while_the_first_lives(store, start_node, boot_time):
-    async with start_node(store) as first:
+    async with start_node(store, ttl_s=0.2) as first:
         with pytest.raises(NodeIdInUse, match=r"node id 1 .*127\.0\.0\.1:9092"):
-            async with start_node(store, directory_id=UUID(int=2)):
+            async with start_node(store, directory_id=UUID(int=2), ttl_s=0.2):
                 pass
         assert (await store.get(first.image.layout.broker(1))).create_revision == first.membership.broker_epoch
         boot_time.advance(9.1)
@@ -70,10 +65,40 @@ async def test_another_broker_with_the_same_id_is_refused_while_the_first_lives(
             assert second.membership.is_controller
 
 
+async def test_a_broker_on_a_new_disk_waits_for_its_former_life_to_end_and_knows_that_the_disk_is_new(
+    store, start_node, boot_time, monkeypatch
+):
+    monkeypatch.setattr(membership_module, "LOOK_S", 0.01)
+    async with start_node(store) as first:
+        assert not first.membership.is_new_disk
+        real = SqliteStore.get
+
+        async def get(self, key):
+            # The second time it looks, the dead one's lease has run out.
+            boot_time.advance(5)
+            return await real(self, key)
+
+        monkeypatch.setattr(SqliteStore, "get", get)
+        async with start_node(store, directory_id=UUID(int=2)) as second:
+            assert second.membership.is_new_disk
+    monkeypatch.setattr(SqliteStore, "get", real)
+    async with start_node(store, directory_id=UUID(int=2)) as third:
+        assert not third.membership.is_new_disk
+
+
+async def test_a_former_life_can_be_ended_before_the_next_begins(store, start_node):
+    async with start_node(store) as first, start_node(store, node_id=2, directory_id=UUID(int=2)) as second:
+        membership = second.membership
+        await membership.end_former_life()
+        assert await store.get(first.image.layout.broker(2)) is None
+        await membership.join()
+        assert (await store.get(first.image.layout.broker(2))).mod_revision == membership.broker_epoch
+
+
 async def test_a_refused_broker_leaves_no_lease_behind(store, start_node):
     async with start_node(store):
         with pytest.raises(NodeIdInUse):
-            async with start_node(store, directory_id=UUID(int=2)):
+            async with start_node(store, directory_id=UUID(int=2), ttl_s=0.2):
                 pass
         rows = await store._run(lambda: store._file._db.execute("SELECT id FROM leases").fetchall())
         assert len(rows) == 1
@@ -88,7 +113,7 @@ async def test_one_of_two_brokers_is_the_controller_and_the_other_follows_when_i
         assert not second.membership.is_controller
         assert not await second.membership.elect()
         running = asyncio.create_task(second.membership.run())
-        old_fence = first.membership.fence()
+        old_fence = first.membership.controller_fence()
         await first.membership._lease.revoke()
         await until(lambda: second.membership.is_controller and second.image.controller_id == 2)
         assert set(second.image.brokers) == {2}
@@ -104,7 +129,7 @@ async def test_a_broker_whose_lease_lapsed_joins_again(store, start_node, boot_t
         boot_time.advance(3600)
         await until(lambda: node.membership.broker_epoch > first_epoch and node.membership.is_controller)
         assert node.image.brokers[1].epoch == node.membership.broker_epoch
-        assert (await store.txn(node.membership.fence(), [])).ok
+        assert (await store.txn(node.membership.controller_fence(), [])).ok
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -125,7 +150,7 @@ async def test_a_broker_that_cannot_reach_the_store_gives_its_office_up_and_come
             patch.setattr(SqliteStore, "lease", unreachable)
             await until(lambda: not node.membership.is_controller)
             with pytest.raises(NotController):
-                node.membership.fence()
+                node.membership.controller_fence()
         await until(lambda: node.membership.broker_epoch > first_epoch and node.membership.is_controller)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -167,3 +192,72 @@ async def test_a_node_starts_again_on_its_file_after_a_crash(tmp_path, start_nod
         async with start_node(store) as node:
             assert node.membership.is_controller
         await store.close()
+
+
+async def test_a_new_epoch_is_a_new_life_in_the_same_registration(node):
+    first = node.membership.broker_epoch
+    old_fence = node.membership.registration_fence()
+    await node.membership.renew_epoch()
+    assert node.membership.broker_epoch > first
+    assert node.image.brokers[1].epoch == node.membership.broker_epoch
+    assert not (await node.store.txn(old_fence, [])).ok
+    assert (await node.store.txn(node.membership.registration_fence(), [])).ok
+    assert (await node.store.txn(node.membership.controller_fence(), [])).ok
+    await node.membership.close()
+    assert await node.store.get(node.image.layout.broker(1)) is None
+
+
+async def test_a_broker_that_is_stopping_says_so_and_stands_for_no_office(store, start_node):
+    async with start_node(store) as first, start_node(store, node_id=2, directory_id=UUID(int=2)) as second:
+        await second.membership.announce_stopping()
+        await first.feed.reached(second.membership.broker_epoch)
+        assert first.image.brokers[2].is_stopping
+        assert first.image.live == {1}
+        running = asyncio.create_task(second.membership.run())
+        await first.membership.close()
+        await until(lambda: second.image.controller_id == -1 and 1 not in second.image.brokers)
+        await second.membership.renew_epoch()
+        assert not second.membership.is_controller
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_new_epoch_of_unknown_outcome_is_found_out(node, monkeypatch):
+    real = SqliteStore.txn
+
+    async def txn(self, compare, then, orelse=()):
+        monkeypatch.setattr(SqliteStore, "txn", real)
+        await self.txn(compare, then, orelse)
+        raise Ambiguous("no answer")
+
+    monkeypatch.setattr(SqliteStore, "txn", txn)
+    with pytest.raises(Ambiguous):
+        await node.membership.renew_epoch()
+    assert (await node.store.txn(node.membership.registration_fence(), [])).ok
+
+
+async def test_an_election_of_unknown_outcome_is_found_out(store, start_node, monkeypatch):
+    async with start_node(store) as first, start_node(store, node_id=2, directory_id=UUID(int=2)) as second:
+        real = SqliteStore.txn
+
+        async def txn(self, compare, then, orelse=()):
+            monkeypatch.setattr(SqliteStore, "txn", real)
+            await self.txn(compare, then, orelse)
+            raise Ambiguous("no answer")
+
+        await first.membership.close()
+        await until(lambda: second.image.controller_id == -1)
+        monkeypatch.setattr(SqliteStore, "txn", txn)
+        running = asyncio.create_task(second.membership.run())
+        await until(lambda: second.membership.is_controller)
+        assert (await store.txn(second.membership.controller_fence(), [])).ok
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_without_a_lease_nothing_is_written_in_this_brokers_name(node):
+    node.membership._lease.lost.set()
+    with pytest.raises(RegistrationLost):
+        node.membership.registration_fence()
+    with pytest.raises(RegistrationLost):
+        await node.membership.renew_epoch()

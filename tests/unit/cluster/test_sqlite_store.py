@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster import sqlite_file
-from penstock.cluster.sqlite_file import StoreUnusable, network_file_system
+from penstock.cluster import sqlite_file, sqlite_place
+from penstock.cluster.sqlite_place import Machine, network_file_system, this_machine
 from penstock.cluster.sqlite_store import open_sqlite_store
-from penstock.cluster.store import Ambiguous, Change, Compacted, Put, Unavailable
+from penstock.cluster.store import Ambiguous, Change, Compacted, Put, StoreUnusable, Unavailable
 
 
 @pytest.fixture
@@ -144,15 +144,21 @@ def test_network_file_systems_are_known_by_their_mount():
         "22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "91 22 0:48 / /mnt/home\\040nfs rw,relatime shared:9 - nfs4 server:/home rw,vers=4.2\n"
         "92 22 0:49 / /mnt/share rw - cifs //server/share rw\n"
+        "93 22 0:51 / /mnt/bucket rw - fuse.s3fs s3fs rw\n"
+        "94 22 0:52 / /mnt/host rw - 9p hostshare rw\n"
+        "95 22 8:17 / /mnt/stick rw - fuseblk /dev/sdb1 rw\n"
     )
     assert network_file_system(mounts, os.makedev(0, 48)) == "nfs4"
     assert network_file_system(mounts, os.makedev(0, 49)) == "cifs"
+    assert network_file_system(mounts, os.makedev(0, 51)) == "fuse.s3fs"
+    assert network_file_system(mounts, os.makedev(0, 52)) == "9p"
+    assert network_file_system(mounts, os.makedev(8, 17)) is None
     assert network_file_system(mounts, os.makedev(253, 0)) is None
     assert network_file_system(mounts, os.makedev(0, 50)) is None
 
 
 async def test_a_network_file_system_is_refused(path, monkeypatch):
-    monkeypatch.setattr(sqlite_file, "network_file_system", lambda mounts, device: "nfs4")
+    monkeypatch.setattr(sqlite_place, "network_file_system", lambda mounts, device: "nfs4")
     with pytest.raises(StoreUnusable, match="network file system"):
         await open_sqlite_store(path)
 
@@ -312,4 +318,109 @@ async def test_history_is_forgotten_by_count_and_what_is_kept_can_be_watched(pat
     kept = await anext(store.watch("/", caught.value.revision + 1))
     assert kept.number == caught.value.revision + 1
     assert len(kept.changes) == 2
+    await store.close()
+
+
+class OtherBoot:
+    """The clock of another kernel: of this machine after a reboot, or of another machine."""
+
+    def __init__(self, boot_id: str = "other boot") -> None:
+        self.boot_id = boot_id
+
+    def now_ms(self) -> int:
+        return 1
+
+
+HERE = Machine("a" * 32, "here")
+THERE = Machine("b" * 32, "there")
+UNKNOWN = Machine("", "container")
+
+
+async def test_a_file_in_use_on_another_machine_is_refused_and_its_leases_live(path, boot_time):
+    here = await open_sqlite_store(path, boot_time=boot_time, machine=HERE)
+    lease = await here.lease(10)
+    await here.txn([], [Put("/l", b"", lease.id)])
+    with pytest.raises(StoreUnusable, match=r"on the machine 'here'.*use etcd"):
+        await open_sqlite_store(path, boot_time=OtherBoot(), machine=THERE)
+    await lease.renew()
+    assert (await here.get("/l")).lease == lease.id
+    await here.close()
+
+
+async def test_of_two_machines_that_opened_a_file_together_one_gets_a_lease(path, boot_time):
+    here = await open_sqlite_store(path, boot_time=boot_time, machine=HERE)
+    there = await open_sqlite_store(path, boot_time=OtherBoot(), machine=THERE)
+    lease = await here.lease(10)
+    await here.txn([], [Put("/l", b"", lease.id)])
+    with pytest.raises(StoreUnusable, match="on the machine 'here'"):
+        await there.lease(10)
+    await there.txn([], [Put("/other", b"")])
+    assert (await here.get("/l")).lease == lease.id, "a clock that means nothing here must not end it"
+    await there.close()
+    await here.close()
+
+
+async def test_a_file_whose_brokers_stopped_cleanly_may_move_to_another_machine(path, boot_time):
+    here = await open_sqlite_store(path, boot_time=boot_time, machine=HERE)
+    await (await here.lease(10)).revoke()
+    await here.close()
+    there = await open_sqlite_store(path, boot_time=OtherBoot(), machine=THERE)
+    await there.lease(10)
+    await there.close()
+    with pytest.raises(StoreUnusable, match="on the machine 'there'"):
+        await open_sqlite_store(path, boot_time=boot_time, machine=HERE)
+
+
+@pytest.mark.parametrize(("before", "after"), [(HERE, HERE), (UNKNOWN, UNKNOWN), (UNKNOWN, HERE), (HERE, UNKNOWN)])
+async def test_leases_of_an_earlier_boot_end_where_no_other_machine_is_known_of(path, boot_time, before, after):
+    store = await open_sqlite_store(path, boot_time=boot_time, machine=before)
+    lease = await store.lease(10)
+    await store.txn([], [Put("/l", b"", lease.id)])
+    await store.close()
+    store = await open_sqlite_store(path, boot_time=OtherBoot(), machine=after, poll_s=60)
+    await store.txn([], [])
+    assert await store.get("/l") is None
+    await store.lease(10)
+    await store.close()
+
+
+async def test_what_the_refusal_advises_frees_the_file_of_a_machine_that_is_gone(path, boot_time):
+    here = await open_sqlite_store(path, boot_time=boot_time, machine=HERE)
+    await here.lease(10)
+    await here.close()
+    with pytest.raises(StoreUnusable) as caught:
+        await open_sqlite_store(path, boot_time=OtherBoot(), machine=THERE)
+    with sqlite3.connect(path) as db:
+        db.execute(str(caught.value).partition('"')[2].rstrip('"'))
+    db.close()
+    await (await open_sqlite_store(path, boot_time=OtherBoot(), machine=THERE)).close()
+
+
+def test_a_machine_is_known_by_its_id_and_not_shown_with_it(tmp_path):
+    told = tmp_path / "machine-id"
+    assert this_machine(told).id == ""
+    told.write_text("\n")
+    assert this_machine(told).id == ""
+    told.write_text("0123456789abcdef0123456789abcdef\n")
+    first = this_machine(told)
+    assert len(first.id) == 32
+    assert first.id not in told.read_text()
+    told.write_text("0123456789abcdef0123456789abcdee\n")
+    assert this_machine(told).id != first.id
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date(path, boot_time):
+    store = await open_sqlite_store(path, boot_time=boot_time)
+    lease = await store.lease(10)
+    await store.txn([], [Put("/l", b"1", lease.id)])
+    await store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE leases DROP COLUMN machine")
+        db.execute("ALTER TABLE leases DROP COLUMN machine_name")
+        db.execute("UPDATE meta SET value = 1 WHERE name = 'schema'")
+    db.close()
+    store = await open_sqlite_store(path, boot_time=boot_time, machine=HERE)
+    assert (await store.get("/l")).lease == lease.id
+    await store.renew(lease.id)
+    await store.lease(10)
     await store.close()

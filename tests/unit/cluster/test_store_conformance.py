@@ -1,22 +1,27 @@
-"""What every metadata store must do. One suite for all backends: a new one adds a class like SqliteBackend."""
+"""What every metadata store must do. One suite for all backends, SQLite and a real etcd: a new one adds a Backend."""
 
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
+from penstock.cluster import etcd_store
+from penstock.cluster.open_store import open_store
 from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
 from penstock.cluster.store import (
+    TXN_BYTES_MAX,
     TXN_OPERATIONS_MAX,
     Change,
     Compacted,
     Compare,
     Delete,
     Get,
+    Lease,
     LeaseLost,
     MetadataStore,
     Put,
@@ -27,27 +32,43 @@ from penstock.cluster.store import (
     keep_alive,
     modified_at,
 )
+from penstock.testing.etcd import EtcdCluster, encoded, etcd_binary
 
 WORKER = Path(__file__).with_name("store_worker.py")
 
 
-class SqliteBackend:
+class Backend(Protocol):
     """Opens any number of independent clients on one store, and controls what a test may not wait for."""
 
-    kind = "sqlite"
+    url: str
+    lease_s: float
+
+    async def open(self) -> MetadataStore: ...
+    async def pass_time(self, seconds: float) -> None: ...
+    async def expire(self, lease: Lease) -> None: ...
+    async def compact(self, revision: int) -> None: ...
+    async def close(self) -> None: ...
+
+
+class SqliteBackend:
+    lease_s = 10.0
 
     def __init__(self, directory: Path, boot_time: Any) -> None:
-        self.address = str(directory / "metadata.db")
+        self._path = directory / "metadata.db"
+        self.url = f"sqlite:{self._path}"
         self._time = boot_time
         self._opened: list[SqliteStore] = []
 
     async def open(self) -> MetadataStore:
-        store = await open_sqlite_store(Path(self.address), poll_s=0.01, boot_time=self._time)
+        store = await open_sqlite_store(self._path, poll_s=0.01, boot_time=self._time)
         self._opened.append(store)
         return store
 
-    def pass_time(self, seconds: float) -> None:
+    async def pass_time(self, seconds: float) -> None:
         self._time.advance(seconds)
+
+    async def expire(self, lease: Lease) -> None:
+        self._time.advance(lease.ttl_s + 0.1)
 
     async def compact(self, revision: int) -> None:
         await self._opened[0].compact(revision)
@@ -57,15 +78,61 @@ class SqliteBackend:
             await store.close()
 
 
-@pytest.fixture(params=[SqliteBackend], ids=["sqlite"])
-async def store_factory(request: pytest.FixtureRequest, tmp_path: Path, boot_time: Any) -> AsyncIterator[SqliteBackend]:
-    backend = request.param(tmp_path, boot_time)
+class EtcdBackend:
+    # The shortest that leaves a renewal some room.
+    lease_s = 2.0
+
+    def __init__(self, etcd: EtcdCluster) -> None:
+        self._etcd = etcd
+        self.url = etcd.url
+        self._opened: list[Any] = []
+        everything = {"key": encoded(b"\0"), "range_end": encoded(b"\0")}
+        etcd.ask(0, "kv/deleterange", everything)
+
+    async def open(self) -> MetadataStore:
+        store = await open_store(self.url, Path())
+        self._opened.append(store)
+        return store
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def expire(self, lease: Lease) -> None:
+        def ask_until_gone() -> None:
+            # Zeros are left out of its JSON: one that has half a second left has no TTL there.
+            while self._etcd.ask(0, "lease/timetolive", {"ID": lease.id}).get("TTL") != "-1":
+                time.sleep(0.05)
+
+        await asyncio.to_thread(ask_until_gone)
+
+    async def compact(self, revision: int) -> None:
+        await self._opened[0].compact(revision)
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    if etcd_binary() is None:
+        pytest.skip("no etcd on this machine (Debian: apt-get install etcd-server)")
+    with EtcdCluster(tmp_path_factory.mktemp("etcd"), members=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+async def store_factory(request: pytest.FixtureRequest, tmp_path: Path, boot_time: Any) -> AsyncIterator[Backend]:
+    if request.param == "sqlite":
+        backend = SqliteBackend(tmp_path, boot_time)
+    else:
+        backend = EtcdBackend(request.getfixturevalue("etcd"))
     yield backend
     await backend.close()
 
 
 @pytest.fixture
-async def client(store_factory: SqliteBackend) -> MetadataStore:
+async def client(store_factory: Backend) -> MetadataStore:
     return await store_factory.open()
 
 
@@ -79,9 +146,9 @@ async def take(watch: AsyncIterator[Revision], count: int) -> list[Revision]:
     return taken
 
 
-async def start_worker(backend: SqliteBackend, *arguments: str) -> asyncio.subprocess.Process:
+async def start_worker(backend: Backend, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, str(WORKER), backend.kind, backend.address, *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, str(WORKER), backend.url, *arguments, stdout=asyncio.subprocess.PIPE
     )
 
 
@@ -202,6 +269,13 @@ async def test_a_transaction_too_large_for_any_backend_is_a_bug_of_the_caller(cl
         await client.txn([], [Put("/a", bytes(1_500_001))])
 
 
+async def test_the_largest_transaction_allowed_is_taken(client):
+    share = TXN_BYTES_MAX // TXN_OPERATIONS_MAX - 10
+    assert (await client.txn([], [Put(f"/a/{number:03}", bytes(share)) for number in range(TXN_OPERATIONS_MAX)])).ok
+    assert (await client.txn([], [Put("/a/000", bytes(TXN_BYTES_MAX - 10))])).ok
+    assert len((await client.get("/a/000")).value) == TXN_BYTES_MAX - 10
+
+
 async def test_a_watch_delivers_whole_revisions_in_order_from_the_one_asked_for(client):
     await client.txn([], [Put("/w/a", b"0")])
     second = await client.txn([], [Put("/w/a", b"1"), Put("/w/b", b"1"), Put("/x", b"1")])
@@ -269,10 +343,10 @@ async def test_a_revoked_lease_takes_its_keys_with_it_in_one_revision(client):
 
 async def test_an_expired_lease_takes_its_keys_with_it_while_nobody_writes(client, store_factory):
     watching = await store_factory.open()
-    lease = await client.lease(10)
+    lease = await client.lease(store_factory.lease_s)
     put = await client.txn([], [Put("/l", b"", lease.id)])
     taking = asyncio.create_task(take(watching.watch("/", put.revision + 1), 1))
-    store_factory.pass_time(10.1)
+    await store_factory.expire(lease)
     assert (await taking)[0].changes == (Change("/l", None),)
     with pytest.raises(LeaseLost):
         await lease.renew()
@@ -280,19 +354,19 @@ async def test_an_expired_lease_takes_its_keys_with_it_while_nobody_writes(clien
 
 
 async def test_a_renewed_lease_lives_on(client, store_factory):
-    lease = await client.lease(10)
+    lease = await client.lease(store_factory.lease_s)
     await client.txn([], [Put("/l", b"", lease.id)])
     for _ in range(3):
-        store_factory.pass_time(9)
+        await store_factory.pass_time(0.5 * lease.ttl_s)
         await lease.renew()
     assert (await client.txn([Compare("/l", Target.VERSION, 1)], [])).ok
     assert not lease.lost.is_set()
 
 
 async def test_a_transaction_never_sees_the_keys_of_a_lease_that_is_over(client, store_factory):
-    lease = await client.lease(10)
+    lease = await client.lease(store_factory.lease_s)
     await client.txn([], [Put("/l", b"", lease.id)])
-    store_factory.pass_time(10.1)
+    await store_factory.expire(lease)
     assert (await client.txn([created_at("/l", 0)], [Put("/l", b"mine")])).ok
 
 
@@ -321,6 +395,28 @@ async def test_a_lease_kept_alive_ends_when_another_client_revokes_it(client, st
     assert lease.lost.is_set()
 
 
+class SilentLease:
+    """One whose store takes a renewal and never answers."""
+
+    id = 1
+    ttl_s = 0.05
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+
+    async def renew(self) -> None:
+        await asyncio.Event().wait()
+
+    async def revoke(self) -> None: ...
+
+
+async def test_a_lease_whose_renewal_is_not_answered_is_lost_when_its_time_is_over():
+    lease = SilentLease()
+    async with asyncio.timeout(10):
+        await keep_alive(lease)
+    assert lease.lost.is_set()
+
+
 async def test_twenty_candidates_have_one_winner(client):
     tries = [client.txn([created_at("/leader", 0)], [Put("/leader", b"%d" % n)]) for n in range(20)]
     assert sum(result.ok for result in await asyncio.gather(*tries)) == 1
@@ -341,7 +437,8 @@ async def test_three_processes_lose_no_increment(client, store_factory):
 
 
 async def test_a_watch_sees_every_write_of_another_process_once_and_in_order(client, store_factory):
-    taking = asyncio.create_task(take(client.watch("/p/", 1), 200))
+    start = (await client.range("")).revision + 1
+    taking = asyncio.create_task(take(client.watch("/p/", start), 200))
     await finish(await start_worker(store_factory, "put", "/p/", "200"))
     seen = await taking
     assert [change.key for revision in seen for change in revision.changes] == [f"/p/{n:04}" for n in range(200)]
@@ -364,8 +461,8 @@ async def test_a_process_killed_while_writing_leaves_whole_transactions(store_fa
 
 
 async def test_a_closed_store_refuses_and_ends_its_watches(client):
-    await client.txn([], [Put("/a", b"")])
-    watch = client.watch("/", 1)
+    written = await client.txn([], [Put("/a", b"")])
+    watch = client.watch("/", written.revision)
     await anext(watch)
     taking = asyncio.ensure_future(anext(watch))
     await client.get("/a")
@@ -384,3 +481,27 @@ async def test_changes_of_another_client_are_compared_not_overwritten(client, st
     await other.txn([modified_at("/a", first.revision)], [Put("/a", b"2")])
     assert not (await client.txn([modified_at("/a", first.revision)], [Put("/a", b"3")])).ok
     assert (await client.get("/a")).value == b"2"
+
+
+async def test_three_processes_that_write_and_watch_see_one_history(client, store_factory):
+    start = (await client.range("")).revision + 1
+    workers = [await start_worker(store_factory, "write-and-watch", str(start), f"/h/{n}/", "100") for n in range(3)]
+    told = [(await worker.communicate())[0].decode().splitlines() for worker in workers]
+    await finish(*workers)
+    seen = await take(client.watch("/h/", start), 300)
+    history = [f"{revision.number} {change.key}" for revision in seen for change in revision.changes]
+    assert len(set(history)) == 300
+    assert told == [history] * 3
+
+
+async def test_a_range_of_many_keys_is_whole_and_of_one_revision(client, monkeypatch):
+    monkeypatch.setattr(etcd_store, "PAGE_KEYS", 2_000)
+    for start in range(0, 12_000, TXN_OPERATIONS_MAX):
+        keys = range(start, min(start + TXN_OPERATIONS_MAX, 12_000))
+        await client.txn([], [Put(f"/many/{number:06}", b"") for number in keys])
+    reading = asyncio.create_task(client.range("/many/"))
+    await client.txn([], [Put(f"/many/{number:06}", b"1") for number in (0, 11_999)])
+    found = await reading
+    assert [item.key for item in found.items] == [f"/many/{number:06}" for number in range(12_000)]
+    assert all(item.mod_revision <= found.revision for item in found.items)
+    assert found.items[0].value == found.items[-1].value

@@ -347,7 +347,7 @@ async def test_waiting_for_a_commit_that_does_not_come_costs_one_timer(
     with pytest.raises(PenstockError) as failure:
         await commit(coordinator, offset(1))
     assert failure.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    monkeypatch.setattr("penstock.coordination.call_at", None)
+    monkeypatch.setattr("penstock.coordination.shard.call_at", None)
     await asyncio.sleep(100)
     ledger.release()
     await asyncio.sleep(0.01)

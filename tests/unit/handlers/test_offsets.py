@@ -91,6 +91,7 @@ async def test_epochs_are_told_with_the_offsets(node: Any) -> None:
         return each.leader_epoch
 
     partition.leader_epoch = LeaderEpoch(4)
+    partition.log.begin_epoch(partition.leader_epoch)
     assert (await epoch(EARLIEST), await epoch(LATEST)) == (4, 4)
     node.append("orders", 100)
     partition.leader_epoch = LeaderEpoch(6)

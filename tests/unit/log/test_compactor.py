@@ -257,3 +257,33 @@ async def test_how_far_a_log_is_clean_is_not_told_of_another_topic_of_its_name(l
         life.put("a", str(number))
     assert await life.compact() == 1
     assert life.cleaner.jobs[0].dirty_start == 0
+
+
+async def test_a_log_that_was_cut_while_it_was_compacted_is_left_as_the_cut_made_it(life: Life) -> None:
+    for number in range(8):
+        life.put("a", str(number))
+        life.log.roll(life.clock.ms)
+    clean = life.cleaner.clean
+
+    async def cut_meanwhile(job: CleanJob) -> CleanResult:
+        result = await clean(job)
+        life.log = await life.logs.truncate(life.log, Offset(5))
+        return result
+
+    life.cleaner.clean = cut_meanwhile  # type: ignore[method-assign]
+    assert await life.compact() == 0
+    assert life.logs.busy == set()
+    await life.logs.close()
+    await life.open()
+    assert life.seen() == ["0", "1", "2", "3", "4", "5"]  # the last is what compact() puts behind it
+
+
+async def test_what_is_written_after_a_cut_below_what_was_clean_is_compacted_again(life: Life) -> None:
+    for number in range(10):
+        life.put("a", str(number))
+    assert await life.compact() == 1
+    life.log = await life.logs.truncate(life.log, Offset(2))
+    for number in range(20):
+        life.put("b" if number < 10 else "c", str(number))
+    assert await life.compact() == 1
+    assert life.seen() == ["9", "19", "20"]  # of the first ten nothing was left below 2: the log began anew at 0

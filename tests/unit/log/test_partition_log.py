@@ -394,7 +394,7 @@ def test_an_index_that_is_wrong_about_the_end_shows_nothing_above_it(directory: 
 def test_a_lost_index_is_made_anew_when_the_way_without_it_is_long(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.log.partition_log._WALK_BYTES_MAX", 500)
+    monkeypatch.setattr("penstock.log.reading._WALK_BYTES_MAX", 500)
     log = open_at(directory, index_interval_bytes=100)
     values = fill(log, 20)
     log.segments[0].offset_index.truncate(0)

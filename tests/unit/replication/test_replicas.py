@@ -9,15 +9,18 @@ import pytest
 from tests.unit.log.making import NOW, all_values, make_batch
 
 from penstock.clock import Rng, SystemClock
+from penstock.cluster.image import ClusterImage, PartitionState
+from penstock.cluster.layout import Layout
 from penstock.config import TopicConfig
 from penstock.disk import RealDisk
 from penstock.errors import StorageFailed, UnknownTopicId, UnknownTopicOrPartition
 from penstock.log.directory import LogDirectory
 from penstock.metrics import BrokerMetrics
-from penstock.model import LeaderEpoch, TopicPartition
+from penstock.model import TopicPartition
 from penstock.replication.replicas import Replicas
 from penstock.replication.waiting import FetchWait
 
+NODE = 1
 OLD, NEW = UUID(int=1), UUID(int=2)
 CONFIG = TopicConfig(file_delete_delay_ms=0)
 
@@ -28,14 +31,14 @@ async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
     logs = LogDirectory(disk, tmp_path, clock, Rng(1))
     logs.prepare()
     await logs.open_all(())
-    yield Replicas(logs, BrokerMetrics(clock))
+    yield Replicas(logs, BrokerMetrics(clock), ClusterImage(Layout()), NODE)
     logs.release()
     disk.close()
 
 
 def host(replicas: Replicas, topic_id: UUID = OLD, partitions: int = 2, epoch: int = 0) -> None:
-    epochs = {index: LeaderEpoch(epoch) for index in range(partitions)}
-    replicas.host("orders", topic_id, CONFIG, epochs)
+    states = {index: PartitionState(NODE, epoch, (NODE,), (NODE,), epoch) for index in range(partitions)}
+    replicas.host("orders", topic_id, CONFIG, states)
 
 
 def send(replicas: Replicas, value: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.test_coordination import Harness, MemoryLedger, batch_of, turn
+from tests.unit.coordination.test_shard import Harness, MemoryLedger, batch_of, turn
 
 from penstock.errors import ErrorCode, InvalidProducerEpoch, NotLeaderOrFollower, PenstockError, StorageFailed
 from penstock.records.batch import read_header

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.test_coordination import Harness, turn
+from tests.unit.coordination.test_shard import Harness, turn
 
 from penstock.coordination import BATCH_BYTES_MAX, Decision
 from penstock.errors import ErrorCode, MessageTooLarge, PenstockError

@@ -1,7 +1,7 @@
 """Decide -> append -> commit -> apply -> reply: one runtime for all that is kept in an internal topic.
 
-Called by groups.coordinator; transactions and queues stand on it too. The broker gives it a Ledger for each partition
-of an internal topic that it leads.
+Called by coordination.led_partitions, which makes one for each partition of an internal topic that this broker leads,
+and by the coordinators of groups and transactions.
 Invariants:
 - What a record changes, changes in StateMachine.apply(): in log order, and not before the record is committed.
 - No reply that rests on a record leaves before that record is committed and applied.
@@ -15,14 +15,12 @@ Invariants:
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
-from functools import lru_cache
-from struct import iter_unpack
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from penstock.clock import Clock
+from penstock.coordination.machine import Decision, Ledger, Now, Reply, StateMachine, call_at, read_clock
 from penstock.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -31,8 +29,6 @@ from penstock.errors import (
     NotCoordinator,
     PenstockError,
 )
-from penstock.model import TopicPartition
-from penstock.records.batch import BatchHeader
 from penstock.records.markers import ControlType, Marker, decode_marker
 from penstock.records.record import Record, decode_records, encode_batch
 
@@ -47,92 +43,6 @@ LOAD_RECORDS_PER_TURN = 2_000
 NO_PRODUCER_ID = -1
 
 R = TypeVar("R")
-
-
-class Now(NamedTuple):
-    """One reading of the clock: wall time for what is kept, steady time for deadlines, since wall time may jump."""
-
-    wall_ms: int
-    steady_ms: int
-
-
-def read_clock(clock: Clock) -> Now:
-    return Now(clock.now_ms(), int(clock.monotonic() * 1000))
-
-
-class Ledger(Protocol):
-    """One partition of an internal topic, led by this broker."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    def append(self, batch: bytes | bytearray) -> Awaitable[int]:
-        """Write the batch now; the awaitable gives its base offset once it is committed, as with acks=all.
-
-        Raising here means that nothing was written. The awaitable raises only when the partition is lost to this
-        broker (leadership gone, log offline): a slow commit is waited for, since its record may yet be committed.
-        """
-        ...
-
-    def append_marker(
-        self, marker: Marker, producer_id: int, producer_epoch: int, *, is_version_2: bool
-    ) -> Awaitable[int]:
-        """As append(): the control batch that ends what this producer has open here. Refused if it is a zombie's.
-
-        With `is_version_2` (KIP-890) the epoch is the one after that of the producer's batches.
-        """
-        ...
-
-    def read_all(self) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-        """Every batch from log start to log end."""
-        ...
-
-
-class Waiter(Protocol):
-    """Where a reply goes: an asyncio.Future, though a state machine only carries it about."""
-
-    def done(self) -> bool: ...
-    def set_result(self, result: Any, /) -> None: ...
-    def set_exception(self, exception: PenstockError, /) -> None: ...
-
-
-Reply = tuple[Waiter, Any]
-
-
-@dataclass(slots=True)
-class Decision(Generic[R]):
-    """What a request leads to: records to append, and replies to give once they are committed."""
-
-    records: list[R] = field(default_factory=list[R])
-    replies: list[Reply] = field(default_factory=list[Reply])
-    # Takes back what was done in expectation of the records, when they are refused; gives the replies that follow.
-    undo: Callable[[ErrorCode], Sequence[Reply]] | None = None
-    # It took earlier decisions for true whose records are not committed yet: its replies wait for those, and if they
-    # are refused, so is it.
-    rests_on_earlier: bool = False
-
-
-class StateMachine(Protocol[R]):
-    def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """Key and value; a value of None is a tombstone."""
-        ...
-
-    def decode(self, key: bytes, value: bytes | None) -> R | None:
-        """None for a record of a newer kind or version, which is not ours to judge. Raises MalformedFrame."""
-        ...
-
-    def apply(self, record: R, now: Now) -> Iterable[Reply]: ...
-
-    def apply_in_transaction(self, producer_id: int, record: R, now: Now) -> Iterable[Reply]:
-        """Keep the record apart until end_transaction() says whether it counts."""
-        ...
-
-    def end_transaction(self, producer_id: int, is_commit: bool, now: Now) -> Iterable[Reply]:
-        """A marker was read. It may end nothing: a producer's transaction need not have reached this partition."""
-        ...
 
 
 class ShardState(Enum):
@@ -436,23 +346,6 @@ class Shard(Generic[R]):
                 for decision in batch.decisions:
                     _fail(decision.replies, CoordinatorNotAvailable("the log did not commit in time"))
         self._arm_reply_timer()
-
-
-def call_at(clock: Clock, deadline_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-    """The one place where a deadline on our clock becomes a timer of the loop."""
-    # A loop may wake a little early by its own clock; a millisecond's floor keeps that from becoming a spin.
-    return asyncio.get_running_loop().call_later(max(deadline_s - clock.monotonic(), 0.001), callback)
-
-
-@lru_cache(maxsize=16_384)
-def partition_of(name: str, partition_count: int) -> int:
-    """As Kafka does it, so that a group or transactional id is found where a Kafka tool looks for it: Java's hash."""
-    hashed = 0
-    for (unit,) in iter_unpack(">H", name.encode("utf-16-be", "surrogatepass")):
-        hashed = (31 * hashed + unit) & 0xFFFF_FFFF
-    signed = hashed - 2**32 if hashed >= 2**31 else hashed
-    # The one number whose absolute value does not fit an int; Java's Math.abs would leave it negative.
-    return 0 if signed == -(2**31) else abs(signed) % partition_count
 
 
 def as_coordinator_error(error: PenstockError) -> PenstockError:

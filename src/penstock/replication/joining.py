@@ -1,0 +1,77 @@
+"""How a broker's replicas join a cluster and leave it: opened, disowned where they may lack something, handed over.
+
+Called by broker, at its start between the end of its former life and its new registration, and at its stop.
+Laws (TRAPS R8, R9, L3):
+- Whoever may have lost records is in no in-sync set when it registers, and leads nothing on the strength of it. After a
+  stop that was not clean that is every replica, on a new disk too.
+- Where nobody else could lead, a replica whose log is whole stays: nobody has more than it has.
+- A damaged log is set aside and fetched anew only if another broker may lead; else it stays as it is, offline.
+"""
+
+import logging
+
+from penstock.cluster.image import ClusterImage, PartitionState, Topic
+from penstock.cluster.membership import Membership
+from penstock.cluster.partition_changes import PartitionChanges
+from penstock.cluster.partition_writes import Place
+from penstock.config import BrokerConfig
+from penstock.errors import PenstockError
+from penstock.log.directory import LogDirectory, LogRequest
+from penstock.metrics import BrokerMetrics
+from penstock.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Joining:
+    def __init__(self, node_id: int, image: ClusterImage, logs: LogDirectory, config: BrokerConfig) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._logs = logs
+        self._config = config
+
+    async def open_logs(self) -> None:
+        """Open all that the cluster says is kept here. Damaged ones are offline afterwards, the others ready."""
+        configs = {topic.name: self._config.topic(topic.configs) for topic in self._image.topics.values()}
+        await self._logs.open_all(
+            LogRequest(TopicPartition(topic.name, index), topic.id, configs[topic.name], len(state.replicas) > 1)
+            for topic, index, state in self._mine()
+        )
+
+    async def disown(self, changes: PartitionChanges, membership: Membership, metrics: BrokerMetrics) -> None:
+        """Leave every in-sync set in which this broker may lack something, and set damaged logs aside."""
+        may_lack_any = membership.is_new_disk or not self._logs.was_clean
+        lost: dict[Place, bool] = {}
+        for topic, index, state in self._mine():
+            at = TopicPartition(topic.name, index)
+            is_whole = at not in self._logs.offline and not membership.is_new_disk
+            if may_lack_any or not is_whole:
+                lost[topic.id, index] = is_whole
+            if at in self._logs.offline and {*state.isr, *state.elr} - {self._node_id}:
+                logger.warning("%s: damaged, set aside and to be fetched anew from its leader", at)
+                await self._logs.set_damaged_aside(at)
+                metrics.replicas_rebuilt.value += 1
+        if lost:
+            await changes.leave(lost)
+
+    async def hand_over(self, changes: PartitionChanges, membership: Membership) -> None:
+        """Before a clean stop: others lead, and nobody waits for this broker any more."""
+        if not any(broker.id != self._node_id for broker in self._image.brokers.values()):
+            return
+        try:
+            await membership.announce_stopping()
+            mine = [(topic.id, index) for topic, index, state in self._mine() if self._node_id in state.isr]
+            left = await changes.hand_over(mine)
+        except PenstockError as error:
+            logger.warning("stops without handing over what it leads: %s", error)
+            return
+        if left:
+            logger.warning("%d partitions have nobody else in sync to lead them while this broker is away", len(left))
+
+    def _mine(self) -> list[tuple[Topic, int, PartitionState]]:
+        return [
+            (topic, index, state)
+            for topic in self._image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if self._node_id in state.replicas
+        ]

@@ -1,0 +1,97 @@
+"""What becomes of a replica that is broken while the broker runs: it is given up, and rebuilt if its disk still works.
+
+Called by replication.replicas (damage was read), replication.fetcher and broker's check (a write or fsync failed).
+Laws (TRAPS L1, L3, R8):
+- First it leaves the in-sync set, so that nobody takes it for good; only then is anything done to its files.
+- Damage is set aside, kept for the operator, and the replica fetched anew in a new life of this broker: what it had
+  fetched in the old one counts for nothing any more.
+- Where nobody else may lead nothing is touched: half a log is more than none.
+- After a failed write or fsync the replica stays offline until the broker is restarted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.membership import Membership
+from penstock.cluster.partition_changes import PartitionChanges
+from penstock.errors import PenstockError
+from penstock.metrics import BrokerMetrics
+from penstock.replication.partition import Partition
+from penstock.replication.replicas import Replicas
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+class Repairs:
+    def __init__(
+        self,
+        replicas: Replicas,
+        image: ClusterImage,
+        changes: PartitionChanges,
+        membership: Membership,
+        metrics: BrokerMetrics,
+        run: Callable[[Coroutine[None, None, None]], object],
+    ) -> None:
+        self._replicas = replicas
+        self._image = image
+        self._changes = changes
+        self._membership = membership
+        self._metrics = metrics
+        self._run = run
+        self._under_way: set[Partition] = set()
+        self._loop = asyncio.get_running_loop()
+        replicas.on_damage = self._found_damage
+
+    def check(self) -> None:
+        """Give up what failed to be written since the last look."""
+        for partition in self._replicas.partitions():
+            if partition.log.failure is not None and self._is_counted(partition):
+                self.give_up(partition, partition.log.failure)
+
+    def give_up(self, partition: Partition, error: PenstockError) -> None:
+        self._begin(partition, error, is_rebuilt=False)
+
+    def _found_damage(self, partition: Partition, error: PenstockError) -> None:
+        # Often on an I/O thread.
+        self._loop.call_soon_threadsafe(lambda: self._begin(partition, error, is_rebuilt=True))
+
+    def _begin(self, partition: Partition, error: PenstockError, *, is_rebuilt: bool) -> None:
+        if partition not in self._under_way and self._is_counted(partition):
+            self._under_way.add(partition)
+            self._run(self._repair(partition, error, is_rebuilt=is_rebuilt))
+
+    async def _repair(self, partition: Partition, error: PenstockError, *, is_rebuilt: bool) -> None:
+        logger.error("%s: this replica is broken and given up: %s", partition.at, error)
+        try:
+            await self._leave(partition)
+            if self._is_counted(partition, unless_alone=False):
+                logger.error("%s: no other replica could lead; it stays as it is", partition.at)
+            elif is_rebuilt:
+                await self._membership.renew_epoch()
+                await self._replicas.rebuild(partition)
+                self._metrics.replicas_rebuilt.value += 1
+        except PenstockError as failure:
+            logger.error("%s: could not be rebuilt: %s", partition.at, failure)
+        finally:
+            self._under_way.discard(partition)
+
+    async def _leave(self, partition: Partition) -> None:
+        while True:
+            try:
+                return await self._changes.give_up([(partition.topic_id, partition.at.partition)])
+            except PenstockError as error:
+                logger.warning("%s: could not be given up yet: %s", partition.at, error)
+            await asyncio.sleep(RETRY_S)
+
+    def _is_counted(self, partition: Partition, *, unless_alone: bool = True) -> bool:
+        """Whether the cluster still takes the replica for good, others being there who could do instead."""
+        state = self._image.partition(partition.topic_id, partition.at.partition)
+        if state is None:
+            return False
+        me = self._replicas.node_id
+        members = {*state.isr, *state.elr}
+        return (me in members or state.leader == me) and (not unless_alone or members != {me})
