@@ -13,6 +13,9 @@ export PYTHONDONTWRITEBYTECODE =
 help:
 	@echo "make demo    the main job end to end: produce, consume in a group, kill the broker, lose nothing"
 	@echo "make test    every test, with real clients"
+	@echo "make simulate SEED=n [SEEDS=count]   a whole cluster in one process, from a seed, with faults"
+	@echo "make chaos   a real cluster under 40 faults: kills, pauses, cuts, bad disks and clocks; nothing may be lost"
+	@echo "make soak    the same for up to two hours, with simulated seeds; SOAK_MINUTES=n for less"
 	@echo "make serve   a broker on 127.0.0.1:9092, data in ./data"
 	@echo "make check   format, lint, types, floors, unit and property tests (a minute and a half on two cores)"
 	@echo "make bench   the benchmarks, as JSON in benchmarks/results"
@@ -39,8 +42,11 @@ demo: $(READY)
 serve: $(READY)
 	$(BIN)/penstock serve --data-dir data
 
+# Clusters of processes have both cores to themselves: what they show is about leases and time-outs.
+CLUSTERS := tests/cluster tests/chaos/test_cluster_chaos.py tests/clients/test_cluster.py
 test: setup
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile $(addprefix --ignore=,$(CLUSTERS))
+	$(BIN)/python -m pytest $(CLUSTERS)
 
 # Types and tests side by side: the tests often wait for the disk.
 check: $(READY)
@@ -68,6 +74,21 @@ docs: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# One seed tells all that happened in it; several tell which failed.
+.PHONY: simulate
+SEED ?= 1
+SEEDS ?= 1
+simulate: $(READY)
+	$(BIN)/python -m tests.simulation.simulate --seed $(SEED) --seeds $(SEEDS)
+
+# CHAOS_SEED=n repeats an order of faults; SOAK_MINUTES=n shortens a soak and what it is to reach.
+.PHONY: chaos soak
+chaos: setup
+	$(BIN)/python -m pytest tests/chaos/test_cluster_chaos.py -s
+
+soak: setup
+	$(BIN)/python tests/chaos/cluster_soak.py
 
 # After a change of dependencies in pyproject.toml.
 lock: $(READY)

@@ -52,7 +52,7 @@ from penstock.replication.ledger import PartitionLedger
 from penstock.replication.partition import Partition
 from penstock.replication.repair import Repairs
 from penstock.replication.replicas import Replicas
-from penstock.replication.throttle import ReplicationThrottle
+from penstock.replication.throttle import LeaderThrottle, ReplicationThrottle
 from penstock.security.quotas import Quotas
 from penstock.server.dispatch import Dispatcher
 from penstock.server.gauges import attach_gauges, attach_transaction_gauges
@@ -109,6 +109,8 @@ class Broker:
         self._http: HttpDoor | None = None
         self._is_serving = False
         self._ended_tasks: list[str] = []
+        # Whoever runs the broker stops it then; nothing else is left to do with it.
+        self.has_given_up = asyncio.Event()
         self._coordinators = {GROUP_OFFSETS_TOPIC: self.groups, TRANSACTION_STATE_TOPIC: self.transactions}
         # Only once every log is open does the image say what to do with them.
         self._is_hosting = False
@@ -119,7 +121,7 @@ class Broker:
         self._membership: Membership
         self._changes: PartitionChanges
         self._in_sync: InSyncReplicas
-        self._repairs: Repairs
+        self.repairs: Repairs
         self._producer_ids: ProducerIds
         self._compactor: Compactor | None = None
 
@@ -127,28 +129,33 @@ class Broker:
         config = self.config
         self._claim = claim_directory(config.data_dir, self.disk, self.rng)
         self._claim.serve_node(self.node_id)
-        self.logs.prepare()
         self._store = await self._open_store()
-        feed = ImageFeed(self._store, self.image, self._on_changes)
-        await feed.load()
         self._claim.join_cluster(await ensure_cluster_id(self._store, self.image.layout, self.rng))
-        self._take_broker_configs()
-        self.quotas.replace(self.image.client_quotas)
-
         self.bound = await self.listener.bind(config.listen)
         self.endpoint = Endpoint(config.advertise.host, config.advertise.port or self.bound.port)
-        self._run(feed.run())
+        feed = ImageFeed(self._store, self.image, self._on_changes)
         rack = config.broker_rack or None
-        registration = Registration(self.node_id, self.endpoint, rack, self._claim.id, platform.node())
+        life = self.rng.uuid().hex
+        registration = Registration(
+            self.node_id, self.endpoint, rack, self._claim.id, platform.node(), life, self._claim.lives
+        )
         self._membership = Membership(
             self._store, feed, registration, self.rng, ttl_s=config.broker_session_timeout_ms / 1000
         )
+        # Before all is read: from then on nobody takes this broker into an in-sync set that it would not know of.
+        await self._membership.end_former_life()
+        if self._membership.is_older_disk:
+            logger.warning("this disk is older than what the cluster last saw of node %d", self.node_id)
+        await feed.load()
+        self._take_broker_configs()
+        self.quotas.replace(self.image.client_quotas)
+        self._run(feed.run(), is_vital=True)
         self._changes = PartitionChanges(self._store, feed, self._membership, config)
         self._in_sync = InSyncReplicas(self.node_id, self.image, self._changes, self.metrics, self._run)
         controller = Controller(self._store, feed, self.rng, self._membership, config)
         self._producer_ids = ProducerIds(controller.allocate_producer_id_block)
-        await self._join()
-        self._run(Supervisor(self._store, feed, self._membership, config, controller).run())
+        await self._join(life)
+        self._run(Supervisor(self._store, feed, self._membership, config, controller).run(), is_vital=True)
         self._compactor = Compactor(self.disk, self.logs, config, self.clock, self.metrics)
         context = HandlerContext(
             node=Node(self.node_id, self.endpoint, rack),
@@ -162,6 +169,7 @@ class Broker:
             partition_changes=self._changes,
             replicas=self.replicas,
             in_sync=self._in_sync,
+            leader_throttle=LeaderThrottle(config, self.node_id),
             metrics=self.metrics,
             quotas=self.quotas,
             groups=self.groups,
@@ -186,7 +194,7 @@ class Broker:
     async def stop(self) -> None:
         """Let others lead, answer no more, make everything durable, say that it was a clean stop."""
         self._is_serving = False
-        if self.config.controlled_shutdown_enable:
+        if self.config.controlled_shutdown_enable and not self.has_given_up.is_set():
             await self._joining.hand_over(self._changes, self._membership)
         await self.listener.close()
         self.transactions.close()
@@ -220,6 +228,9 @@ class Broker:
     # The image
 
     def _on_changes(self, changes: ImageChanges) -> None:
+        own = self.image.brokers.get(self.node_id)
+        if self._is_hosting and own is not None and own.directory != str(self._claim.id):
+            self._give_up(f"another data directory has become node {self.node_id}, at {own.endpoint}")
         for topic in changes.topics_deleted:
             self.replicas.drop(topic.name)
             self.groups.topic_deleted(topic.name, topic.id)
@@ -290,14 +301,16 @@ class Broker:
         configs = self.image.broker_configs
         self.config.change_dynamic(configs.get("", {}), configs.get(str(self.node_id), {}))
 
-    async def _join(self) -> None:
+    async def _join(self, life: str) -> None:
         """Open all logs, disown what may lack something, register, and be in each partition what the cluster says."""
+        # Not earlier: a start that fails for want of a store must not cost the mark of a clean stop.
+        self.logs.prepare()
         await self._joining.open_logs()
-        await self._membership.end_former_life()
         await self._joining.disown(self._changes, self._membership, self.metrics)
+        self._claim.begin_life(life, self._membership.former_life)
         await self._membership.join()
-        self._run(self._membership.run())
-        self._repairs = Repairs(self.replicas, self.image, self._changes, self._membership, self.metrics, self._run)
+        self._run(self._membership.run(), is_vital=True)
+        self.repairs = Repairs(self.replicas, self.image, self._changes, self._membership, self.metrics, self._run)
         self.replicas.followers = Followers(
             FetcherContext(
                 self.node_id,
@@ -308,7 +321,7 @@ class Broker:
                 broker_epoch=lambda: self._membership.broker_epoch,
                 find_endpoint=self._find_endpoint,
                 cut=self.replicas.cut,
-                on_broken=self._repairs.give_up,
+                on_broken=self.repairs.give_up,
             )
         )
         self._is_hosting = True
@@ -342,7 +355,7 @@ class Broker:
     # Housekeeping
 
     async def _check_replicas(self) -> None:
-        self._repairs.check()
+        self.repairs.check()
         self._in_sync.check_lag(self.replicas.led(), self.config.replica_lag_time_max_ms / 1000)
 
     async def _save_high_watermarks(self) -> None:
@@ -378,24 +391,42 @@ class Broker:
                 # One failed round of housekeeping must not end all later ones.
                 logger.exception("housekeeping failed")
 
-    def _run(self, work: Awaitable[None]) -> None:
+    def _run(self, work: Awaitable[None], *, is_vital: bool = False) -> None:
         async def run() -> None:
             await work
 
+        def ended(task: asyncio.Task[None]) -> None:
+            """None of them may fail."""
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                logger.error("a task of the broker ended; restart it", exc_info=task.exception())
+                why = f"a task of the broker ended: {task.exception()!r}"
+                self._ended_tasks.append(why)
+                if is_vital:
+                    self._give_up(why)
+
         task = asyncio.get_running_loop().create_task(run())
-        task.add_done_callback(self._task_ended)
+        task.add_done_callback(ended)
         self._tasks.add(task)
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """None of them may fail: without the feed, say, no topic would ever be created again."""
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a task of the broker ended; restart it", exc_info=task.exception())
-            self._ended_tasks.append(f"a task of the broker ended: {task.exception()!r}")
+    def _give_up(self, why: str) -> None:
+        """Lead nothing from this moment on, and ask to be stopped.
+
+        For a broker that the cluster takes for alive, but that is no longer the one it means, or no longer hears what
+        it says: if it went on, a second leader would be about in an epoch, or none in any.
+        """
+        if not self.has_given_up.is_set():
+            logger.error("broker %d cannot go on: %s", self.node_id, why)
+            self._ended_tasks.append(why)
+            self._is_hosting = self._is_serving = False
+            self.replicas.resign()
+            self.has_given_up.set()
 
     async def _end_tasks(self) -> None:
-        if self.replicas.followers is not None:
-            await self.replicas.followers.close()
+        # Nothing is followed any more, though changes of the image may still come.
+        followers, self.replicas.followers = self.replicas.followers, None
+        if followers is not None:
+            await followers.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -9,8 +9,9 @@ import pytest
 
 from penstock.testing import EmbeddedBroker
 
-# The parts that tests share lie beside them.
+# The parts that tests share lie beside them, and beside those of chaos.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent.parent / "chaos"))
 
 from client import Client
 from driver import Driver

@@ -1,15 +1,12 @@
 """kcat, with the older librdkafka that Debian ships: what people reach for first when they look into a broker."""
 
 import json
-import re
 import shutil
-import signal
-import subprocess
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kcat_process import GroupMember, kcat, options
 from log_files import codecs_in_log
 from proxy import CuttingProxy, Fate
 from roster import COMPRESSIONS
@@ -17,7 +14,6 @@ from roster import COMPRESSIONS
 from penstock.testing import EmbeddedBroker
 from penstock.testing.plugin import BrokerFactory
 
-DEADLINE_S = 45
 TOPIC = "letters"
 LONG = "one and the same " * 100  # so that compressing it pays
 PRODUCE = ("-P", "-t", TOPIC)
@@ -26,66 +22,12 @@ CONSUME = ("-C", "-t", TOPIC, "-q", "-e", "-J")
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 
 
-def kcat(bootstrap: str, *arguments: str, stdin: str = "") -> str:
-    command = ["kcat", "-b", bootstrap, *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def read(bootstrap: str, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in kcat(bootstrap, *CONSUME, *arguments).splitlines()]
 
 
 def lines(count: int, start: int = 0) -> str:
     return "".join(f"{number}\n" for number in range(start, start + count))
-
-
-class GroupMember:
-    """A kcat in a group, that runs until it is told to leave."""
-
-    def __init__(self, bootstrap: str, group: str) -> None:
-        quick = ("heartbeat.interval.ms=200", "auto.offset.reset=earliest", "auto.commit.interval.ms=100")
-        options = [word for setting in quick for word in ("-X", setting)]
-        self.values: list[str] = []
-        self.assigned: set[int] = set()
-        self._changed = threading.Condition()
-        self._process = subprocess.Popen(
-            ["kcat", "-b", bootstrap, "-u", *options, "-G", group, TOPIC],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for listen in (self._hear_values, self._hear_news):
-            threading.Thread(target=listen, daemon=True).start()
-
-    def wait_until(self, what: str, count: int = 0, assigned: int = 0) -> None:
-        """Wait for so many values and partitions."""
-        with self._changed:
-            assert self._changed.wait_for(
-                lambda: len(self.values) >= count and (assigned == 0 or len(self.assigned) == assigned), DEADLINE_S
-            ), f"waited in vain for {what}: {len(self.values)} values, owns {self.assigned}"
-
-    def leave(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(DEADLINE_S)
-
-    def _hear_values(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with self._changed:
-                self.values.append(line.strip())
-                self._changed.notify_all()
-
-    def _hear_news(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if "rebalanced" not in line:
-                continue
-            partitions = {int(index) for index in re.findall(r"\[(\d+)\]", line)}
-            with self._changed:
-                self.assigned = partitions if "assigned" in line else self.assigned - partitions
-                self._changed.notify_all()
 
 
 @pytest.fixture
@@ -143,9 +85,9 @@ def test_two_members_share_and_one_inherits(penstock_broker_factory: BrokerFacto
     bootstrap = penstock_broker_factory({"num.partitions": "2"}).bootstrap
     kcat(bootstrap, *PRODUCE, "-p", "0", stdin=lines(10))
     kcat(bootstrap, *PRODUCE, "-p", "1", stdin=lines(10, start=10))
-    members.append(GroupMember(bootstrap, "readers"))
+    members.append(GroupMember(bootstrap, "readers", TOPIC))
     members[0].wait_until("everything", count=20, assigned=2)
-    members.append(GroupMember(bootstrap, "readers"))
+    members.append(GroupMember(bootstrap, "readers", TOPIC))
     members[1].wait_until("a share", assigned=1)
     members[0].wait_until("the other share", assigned=1)
     assert members[0].assigned | members[1].assigned == {0, 1}
@@ -161,12 +103,12 @@ def test_a_group_goes_on_where_it_was_after_a_crash(
     penstock_broker: EmbeddedBroker, members: list[GroupMember]
 ) -> None:
     kcat(penstock_broker.bootstrap, *PRODUCE, stdin=lines(20))
-    before = GroupMember(penstock_broker.bootstrap, "readers")
+    before = GroupMember(penstock_broker.bootstrap, "readers", TOPIC)
     before.wait_until("everything", count=20)
     before.leave()  # commits what it has read
     penstock_broker.crash_and_restart()
     kcat(penstock_broker.bootstrap, *PRODUCE, stdin=lines(5, start=20))
-    members.append(GroupMember(penstock_broker.bootstrap, "readers"))
+    members.append(GroupMember(penstock_broker.bootstrap, "readers", TOPIC))
     members[0].wait_until("what is new", count=5)
     assert members[0].values == ["20", "21", "22", "23", "24"]
 
@@ -178,8 +120,7 @@ def test_everything_arrives_once_and_in_order_over_a_bad_line(
     proxy.forward_to(broker.bootstrap)
     proxy.cut_every(6)
     settings = ("enable.idempotence=true", "batch.num.messages=15", "reconnect.backoff.max.ms=100")
-    options = [word for setting in settings for word in ("-X", setting)]
-    kcat(proxy.address, *PRODUCE, "-E", *options, stdin=lines(1500))
+    kcat(proxy.address, *PRODUCE, "-E", *options(settings), stdin=lines(1500))
     proxy.calm()
     assert set(proxy.fates) == set(Fate)
     assert [int(record["payload"]) for record in read(proxy.address)] == list(range(1500))

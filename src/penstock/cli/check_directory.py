@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.cli.finding import Report
 from penstock.cli.output import render_size
 from penstock.cluster.directory import LOCK_FILE
-from penstock.log.directory import CLEAN_STOP, STRAY_DIRECTORY_SUFFIX
+from penstock.log.directory import CLEAN_STOP, DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 from penstock.log.recovery import TORN_SUFFIX
 from penstock.log.segment import LOG_SUFFIX
 
@@ -53,13 +53,16 @@ def check_directory(directory: Path, report: Report) -> int | None:
             f"no process has {directory}, and no clean stop left it: the next start checks the ends of its logs"
         )
     if logs and METADATA_FILE not in names:
-        report.find(
-            f"{directory} holds logs but no {METADATA_FILE}",
-            "Without it a broker does not know these topics, and sets their directories aside.",
-            f"Put {METADATA_FILE} back from a copy before a broker starts here.",
+        report.notes.append(
+            f"{directory} holds logs but no {METADATA_FILE}: right for a broker whose metadata is elsewhere "
+            f"(penstock.metadata); another one does not know these topics before {METADATA_FILE} is put back from a copy"
         )
     for name in sorted(name for name in names if name.endswith(STRAY_DIRECTORY_SUFFIX)):
         report.notes.append(f"{name} holds records of a topic that is gone; delete it when it is not needed")
+    for name in sorted(name for name in names if name.endswith(DAMAGED_DIRECTORY_SUFFIX)):
+        report.notes.append(
+            f"{name} is a damaged replica that was made anew from the others; delete it when it is not needed"
+        )
     for path in torn:
         report.find(
             f"{path.parent.name}: a recovery cut {render_size(path.stat().st_size)} off and kept them in {path.name}",

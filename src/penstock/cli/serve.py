@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.broker import Broker
 
 USAGE_ERROR = 2
+GAVE_UP = 3
 BROKERS_MAX = 64
 # How long a broker whose supervisor is gone may take to stop cleanly.
 ORPHAN_DEADLINE_S = 30.0
@@ -102,10 +103,10 @@ async def _serve(config: BrokerConfig, supervisor: int | None) -> int:
     if broker.http_endpoint is not None:
         _say(f"  http      http://{broker.http_endpoint}/metrics  /health/live  /health/ready")
     _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
-    await stopping.wait()
+    code = await _end_of(broker, stopping)
     _say("penstock: stopping; a second signal ends at once, without a clean mark")
     await broker.stop()
-    return 0
+    return code
 
 
 async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Event) -> int:
@@ -125,9 +126,18 @@ async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Eve
     gc.set_threshold(GARBAGE_THRESHOLD)
     http = None if broker.http_endpoint is None else str(broker.http_endpoint)
     tell_supervisor(held, Ready(broker.node_id, os.getpid(), str(broker.endpoint), str(broker.bound), http))
-    await stopping.wait()
+    code = await _end_of(broker, stopping)
     await broker.stop()
-    return 0
+    return code
+
+
+async def _end_of(broker: "Broker", stopping: asyncio.Event) -> int:
+    """Wait until somebody stops the broker, or until it cannot go on itself and has said why; gives the exit code."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stopping, broker.has_given_up)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for each in waits:
+        each.cancel()
+    return 0 if stopping.is_set() else GAVE_UP
 
 
 def explain_start_failure(error: OSError, config: BrokerConfig) -> str:

@@ -69,6 +69,16 @@ class DirectoryClaim:
         elif own != str(node_id):
             raise NodeIdMismatch(self.path, own, node_id)
 
+    @property
+    def lives(self) -> frozenset[str]:
+        """The last life that was begun on this disk, and the one before: the cluster may not have heard of the last."""
+        return frozenset(self._fields.get("lives", "").split())
+
+    def begin_life(self, life: str, former: str) -> None:
+        """Before the cluster hears of it: a disk put back from a copy then lacks what the cluster heard of since."""
+        self._fields = {**self._fields, "lives": f"{life} {former}".strip()}
+        self._disk.replace_file(self.path / IDENTITY_FILE, json.dumps(self._fields).encode())
+
     def join_cluster(self, cluster_id: str) -> None:
         """Be part of this cluster from now on. Blocks. Raises ClusterIdMismatch."""
         own = self._fields.get("cluster")

@@ -69,6 +69,7 @@ class BrokerInfo:
     rack: str | None
     epoch: int
     is_stopping: bool = False
+    directory: str = ""
 
 
 @dataclass(slots=True)
@@ -218,7 +219,12 @@ class ClusterImage:
                     fields = decode(item.value)
                     endpoint = Endpoint(*fields["endpoint"])
                     self.brokers[node_id] = BrokerInfo(
-                        node_id, endpoint, fields["rack"], item.mod_revision, fields.get("stopping", False)
+                        node_id,
+                        endpoint,
+                        fields["rack"],
+                        item.mod_revision,
+                        fields.get("stopping", False),
+                        fields.get("directory", ""),
                     )
                 changes.brokers_changed = True
             case "controller":

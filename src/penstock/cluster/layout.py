@@ -3,7 +3,8 @@
 Called by image and by everybody who writes metadata. Keys are paths under /penstock/<cluster>/, values are JSON.
 
     brokers/<id>              leased: endpoint, rack, directory, whether it is stopping; mod revision = broker epoch
-    storage/<id>              the data directory this broker last joined with: another one means a new disk
+    storage/<id>              the data directory this broker last joined with, and in which life: another directory
+                              means a new disk, another life one put back from a copy
     controller                leased: broker id; create revision = fencing token
     controller-epoch          counter
     cluster-id                22 characters, as Kafka prints them

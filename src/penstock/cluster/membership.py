@@ -9,6 +9,8 @@ A node id found taken is judged by the data directory named in its registration.
 broker, because we hold the directory's lock (directory.py), and its lease is revoked on the spot, no waiting. Another:
 a former life on a disk since replaced, whose lease runs out by itself, or else a different broker with the same id,
 which is an error for the operator.
+Who lapsed and finds that another directory was this node meanwhile does not join again: in whatever in-sync set the
+node is now, it is there by what the other one had.
 """
 
 import asyncio
@@ -20,11 +22,12 @@ from penstock.clock import Rng
 from penstock.cluster.feed import ImageFeed
 from penstock.cluster.image import NO_CONTROLLER, ImageChanges
 from penstock.cluster.layout import decode, encode
-from penstock.cluster.registration import NodeIdInUse, Registration, ensure_cluster_id
+from penstock.cluster.registration import NodeIdInUse, NodeIdTaken, Registration, ensure_cluster_id
 from penstock.cluster.store import (
     Ambiguous,
     Compare,
     Get,
+    KeyValue,
     Lease,
     LeaseLost,
     MetadataStore,
@@ -62,11 +65,16 @@ class Membership:
         self._controller_token = 0
         self._is_closed = False
         self._is_stopping = False
+        # The revision that said whose id this is, when this broker looked whether it is its own.
+        self._storage_revision = 0
         self._looked = asyncio.Event()
         self.node_id = registration.node_id
         self.broker_epoch = 0
         # Another directory than the one this broker was last seen with: what its logs held is not there any more.
         self.is_new_disk = False
+        # The same directory, put back as it was in an earlier life: it may lack what it had since.
+        self.is_older_disk = False
+        self.former_life = ""
         # Told once this broker is the controller, after the image may have shown it already.
         self.on_elected: Callable[[], None] = _nothing
         feed.subscribe(self._image_changed)
@@ -78,8 +86,16 @@ class Membership:
 
         Between this and `join` the broker may say what its disk lost, and nobody takes it for the one it was.
         """
+        await self._wait_for_claim_to_end()
         storage = await self._store.get(self._layout.storage(self.node_id))
-        self.is_new_disk = storage is not None and decode(storage.value)["directory"] != self._registration.directory
+        self._storage_revision = storage.mod_revision if storage is not None else 0
+        if storage is not None:
+            fields = decode(storage.value)
+            self.is_new_disk = fields["directory"] != self._registration.directory
+            self.is_older_disk = not self.is_new_disk and not self._is_own(storage)
+            self.former_life = fields.get("life", "")
+
+    async def _wait_for_claim_to_end(self) -> None:
         loop = asyncio.get_running_loop()
         # One that lives renews its lease three times as often; one that is dead is gone by then.
         ends_at = loop.time() + self._ttl_s + 2 * LOOK_S
@@ -99,13 +115,16 @@ class Membership:
             await asyncio.sleep(LOOK_S)
 
     async def join(self) -> None:
-        """Register, and become the controller where there is none. Raises NodeIdInUse, or what the store said last."""
+        """Register, and become the controller where there is none.
+
+        Raises NodeIdInUse, NodeIdTaken, or what the store said last.
+        """
         await persist(self._join_once)
 
     async def _join_once(self) -> None:
         await ensure_cluster_id(self._store, self._layout, self._rng)
         # Before the lease is taken, which would run out while we wait for another's to do so.
-        await self.end_former_life()
+        await self._wait_for_claim_to_end()
         lease = await self._store.lease(self._ttl_s)
         try:
             self.broker_epoch = await self._register(lease)
@@ -118,7 +137,10 @@ class Membership:
         await self.elect()
 
     async def run(self) -> None:
-        """Keep the registration until closed; one that lapsed (a suspended host, a store away) is made anew."""
+        """Keep the registration until closed; one that lapsed (a suspended host, a store away) is made anew.
+
+        Raises NodeIdInUse or NodeIdTaken: then this broker must not go on.
+        """
         while True:
             assert self._lease is not None, "join comes first"
             async with asyncio.TaskGroup() as group:
@@ -216,17 +238,31 @@ class Membership:
         storage = self._layout.storage(self.node_id)
         puts: list[Operation] = [Put(self._key, self._registration.value(is_stopping=self._is_stopping), lease.id)]
         remembered = await self._store.get(storage)
-        if remembered is None or decode(remembered.value)["directory"] != self._registration.directory:
-            puts.append(Put(storage, encode({"directory": self._registration.directory})))
-        result = await self._store.txn([created_at(self._key, 0)], puts, [Get(self._key)])
+        revision = remembered.mod_revision if remembered is not None else 0
+        if not self._is_own(remembered) and revision != self._storage_revision:
+            raise NodeIdTaken(self.node_id)
+        if remembered is None or decode(remembered.value) != self._registration.storage:
+            puts.append(Put(storage, encode(self._registration.storage)))
+        result = await self._store.txn(
+            [created_at(self._key, 0), modified_at(storage, revision)], puts, [Get(self._key)]
+        )
         if result.ok:
             return result.revision
         (present,) = result.reads
-        assert present is not None, "a refused registration names who was there first"
+        if present is None:
+            raise Ambiguous(f"somebody joined as broker {self.node_id} and left in the same moment")
         fields = decode(present.value)
         if fields["directory"] == self._registration.directory:
             raise Ambiguous(f"broker {self.node_id} was registered by an attempt of unknown outcome")
         raise NodeIdInUse(self.node_id, fields, self._ttl_s)
+
+    def _is_own(self, storage: KeyValue | None) -> bool:
+        """Whether the node's last life was one of this disk's; a node nobody has been yet is anybody's."""
+        if storage is None:
+            return True
+        own, fields = self._registration, decode(storage.value)
+        lives = {"", own.life, *own.former_lives}
+        return fields["directory"] == own.directory and fields.get("life", "") in lives
 
     async def _rewrite_registration(self) -> None:
         put = Put(self._key, self._registration.value(is_stopping=self._is_stopping), self.lease_id)

@@ -58,8 +58,9 @@ class PartitionChanges:
     ) -> PartitionState:
         """As its leader, say who is in sync; `epochs` has the broker epoch of each who is added.
 
-        Gives the state as written. Raises PartitionMoved, IneligibleReplica, RegistrationLost, Unavailable, or
-        Ambiguous: then it may yet be written, and whoever asked must go on as if it were and as if it were not.
+        Gives the state as written. Raises PartitionMoved, IneligibleReplica (it is not written, nor was or will be by
+        an attempt before), RegistrationLost, Unavailable, or Ambiguous: then it may yet be written, and whoever asked
+        must go on as if it were and as if it were not.
         """
         topic = self._image.topics_by_id.get(topic_id)
         if topic is None:
@@ -88,11 +89,11 @@ class PartitionChanges:
         reads = dict(zip([each.key for each in compare], result.reads, strict=True))
         if not all(holds(each, reads[each.key]) for each in fence):
             raise refusal
-        for node, life in lives.items():
-            if not holds(life, reads[life.key]):
-                raise IneligibleReplica(node)
         item = reads[key]
-        raise PartitionMoved(partition_state(item) if item is not None else None)
+        if item is None or item.mod_revision != seen.mod_revision:
+            # Told first: an attempt before this one may have added a broker that is gone by now.
+            raise PartitionMoved(partition_state(item) if item is not None else None)
+        raise IneligibleReplica(next(node for node, life in lives.items() if not holds(life, reads[life.key])))
 
     async def hand_over(self, places: Iterable[Place]) -> list[Place]:
         """Before a clean stop: others lead, and this broker leaves the ISRs. Gives what it could not give away."""

@@ -3,6 +3,7 @@
 Called by partition_changes, fenced by a broker's registration, and by supervisor, fenced by the controller's key.
 Invariants:
 - A state is written only over the very state the rule was shown, and a new leader only in the life it was seen in.
+- One who may lack something is made leader only while those who have it are really gone, not just from a late image.
 - What a transaction may or may not have done is read again; a rule is asked anew only about what is really there.
 """
 
@@ -22,6 +23,7 @@ from penstock.cluster.store import (
     MetadataStore,
     Put,
     Unavailable,
+    created_at,
     holds,
     modified_at,
 )
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 # Comparisons and reads have the store's limit of 128 each: the fence, the partitions and their new leaders must fit.
 PARTITIONS_PER_TXN = 50
+# What is left for those who must be gone; more than so many at once are not asked for.
+GONE_PER_TXN = 25
 # Enough to hide the way to the store, and few enough to leave room for the ISR changes of a running cluster.
 TXNS_IN_FLIGHT = 4
 ROUNDS_MAX = 20
@@ -157,6 +161,8 @@ class PartitionWrites:
             for node in sorted(leaders)
             if (broker := self._image.brokers.get(node)) is not None
         }
+        better = {node for seen, new in chunk.values() for node in _passed_over(seen, new)}
+        lives |= {node: created_at(self._layout.broker(node), 0) for node in sorted(better)[:GONE_PER_TXN]}
         keys = {place: self._layout.partition(*place) for place in chunk}
         result = await self._store.txn(
             [
@@ -176,9 +182,12 @@ class PartitionWrites:
             if not holds(compare, next(reads)):
                 raise refusal
         for node, compare in lives.items():
-            if (present := next(reads)) is None:
+            present = next(reads)
+            if holds(compare, present):
+                continue
+            if present is None:
                 work.gone.add(node)
-            elif not holds(compare, present):
+            else:
                 await self._feed.reached(present.mod_revision)
         work.read.update(zip(chunk, reads, strict=True))
         return list(chunk)
@@ -192,6 +201,15 @@ class PartitionWrites:
                     work.outcomes[place] = partition_state(item)
         except (Unavailable, Ambiguous):
             logger.warning("the metadata store did not tell whether %d partitions were changed", len(chunk))
+
+
+def _passed_over(seen: Seen, new: PartitionState) -> set[int]:
+    """Whom an unclean election takes for gone: had it known them to be there, one of them would lead."""
+    old = seen.state
+    members = {*old.isr, *old.elr}
+    if new.leader in (NO_LEADER, old.leader) or new.leader in members:
+        return set()
+    return {node for node in (*members, old.leader) if node != NO_LEADER and node not in seen.registered}
 
 
 def check_step(old: PartitionState, new: PartitionState) -> None:

@@ -30,6 +30,17 @@ class NodeIdInUse(PenstockError):
         )
 
 
+class NodeIdTaken(PenstockError):
+    """Since this broker last joined, or said what it lost, another data directory has been this node."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(
+            f"node id {node_id} was taken by another data directory while this broker was away: what the cluster knows "
+            "of that node is no longer known of this one; restart it, and it joins as a new disk does"
+        )
+        self.node_id = node_id
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     node_id: NodeId
@@ -37,11 +48,19 @@ class Registration:
     rack: str | None
     directory_id: UUID
     host: str = ""
+    # One start of this broker; and what its disk knows of those before.
+    life: str = ""
+    former_lives: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> str:
         """The data directory, as the store names it."""
         return str(self.directory_id)
+
+    @property
+    def storage(self) -> dict[str, str]:
+        """What the store remembers of the disk when the broker is gone."""
+        return {"directory": self.directory, "life": self.life}
 
     def value(self, *, is_stopping: bool) -> bytes:
         return encode(

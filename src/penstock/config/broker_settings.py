@@ -413,10 +413,10 @@ class BrokerSettings:
         low=1, importance=LOW)
     leader_replication_throttled_rate: int = long(
         "leader.replication.throttled.rate", LONG_MAX, "Bytes a second a leader sends to throttled replicas.", low=0,
-        dynamic=PER_BROKER, honoured=False)
+        dynamic=PER_BROKER)
     follower_replication_throttled_rate: int = long(
         "follower.replication.throttled.rate", LONG_MAX, "Bytes a second throttled replicas fetch.", low=0,
-        dynamic=PER_BROKER, honoured=False)
+        dynamic=PER_BROKER)
     # fmt: on
 
 

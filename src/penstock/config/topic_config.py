@@ -82,13 +82,13 @@ class TopicConfig:
         broker_names=_from("log.flush.interval.ms", "log.flush.scheduler.interval.ms"))
     follower_replication_throttled_replicas: tuple[str, ...] = _items(
         "follower.replication.throttled.replicas", (), "Replicas whose catching up is slowed while a reassignment "
-        "runs, as partition:broker pairs or `*`.", honoured=False)
+        "runs, as partition:broker pairs or `*`.")
     index_interval_bytes: int = _integer(
         "index.interval.bytes", 4096, "One index entry for about this many bytes of log.", low=0,
         broker_names=_from("log.index.interval.bytes"))
     leader_replication_throttled_replicas: tuple[str, ...] = _items(
-        "leader.replication.throttled.replicas", (), "Replicas that a leader feeds slowly while a reassignment runs, "
-        "as partition:broker pairs or `*`.", honoured=False)
+        "leader.replication.throttled.replicas", (), "Leaders that feed replicas slowly which are not in sync, while a "
+        "reassignment runs, as partition:broker pairs or `*`.")
     local_retention_bytes: int = _long(
         "local.retention.bytes", -2, "How much of a tiered log stays on local disk; -2 follows `retention.bytes`.",
         low=-2, broker_names=_from("log.local.retention.bytes"), honoured=False)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.handlers.inquiries import TransactionInquiries
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.replication.in_sync import InSyncReplicas
+    from penstock.replication.throttle import LeaderThrottle
     from penstock.transactions.coordinator import TransactionCoordinator
     from penstock.transactions.markers import WriteMarkers
 
@@ -145,6 +146,7 @@ class HandlerContext:
     partition_changes: "PartitionChanges"
     replicas: Replicas
     in_sync: "InSyncReplicas"
+    leader_throttle: "LeaderThrottle"
     metrics: BrokerMetrics
     quotas: Quotas
     groups: GroupCoordinator

@@ -7,6 +7,7 @@ Consumers are given what is committed, by the leader or by a follower near them;
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -18,8 +19,9 @@ from penstock.handlers.context import Answer, HandlerContext, RawRequest, Reply,
 from penstock.handlers.delivery import count_bytes, count_records
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
 from penstock.handlers.leader_hints import endpoints_of, leader_hint
-from penstock.handlers.replica_fetch import admit_replica, diverging_result
+from penstock.handlers.replica_fetch import admit_replica, count_given, diverging_result, held_back_s
 from penstock.handlers.replica_selection import nearer_replica, redirection
+from penstock.log.partition_log import PartitionLog
 from penstock.model import Offset
 from penstock.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from penstock.replication.partition import Partition
@@ -53,13 +55,16 @@ class _Found:
     has_error: bool
     # Partitions whose data is not in memory: they have to be read on an I/O thread.
     missed: list["_Missed"]
-    partitions: list[Partition]
+    partitions: list[Partition]  # which have more to give when something is appended
+    # The soonest that a partition kept from a follower by the throttle may be read.
+    held_back_s: float = math.inf
 
 
 class _Missed(NamedTuple):
     slot: int
     wanted: Wanted
     partition: Partition
+    log: PartitionLog  # which the bounds are of: the partition may get another while this one is read
     bounds: "_Bounds"
     size_max: int
     at_least_one: bool
@@ -93,7 +98,7 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         if wait is not None:
             answer.add_done_callback(lambda _: wait.end())
         return answer
-    return _encode(context, request, plan, found, is_replica=fetch.replica_id >= 0)
+    return _encode(context, request, plan, found, fetch.replica_id)
 
 
 def _should_wait(fetch: FetchRequest, plan: FetchPlan, found: _Found) -> bool:
@@ -114,7 +119,8 @@ async def _wait_and_read(
     try:
         if wait is not None:
             found.results.clear()  # read anew after the wait; too little to send is still too much to keep
-            timer = asyncio.get_running_loop().call_later(fetch.max_wait_ms / 1000, wait.end)
+            wait_s = min(fetch.max_wait_ms / 1000, found.held_back_s)
+            timer = asyncio.get_running_loop().call_later(wait_s, wait.end)
             try:
                 await wait.done
             finally:
@@ -122,7 +128,7 @@ async def _wait_and_read(
             found = _read(context, request, fetch, plan, is_first=False)
         for missed in found.missed:
             found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, missed))
-        return _encode(context, request, plan, found, is_replica=fetch.replica_id >= 0)
+        return _encode(context, request, plan, found, fetch.replica_id)
     finally:
         request.connection.holds_back_the_next = False
 
@@ -149,13 +155,15 @@ def _read(
         try:
             partition = _find(context, wanted.topic, ask.partition, request.version)
             partition.check_epoch(ask.current_leader_epoch)
-            found.partitions.append(partition)
             if not partition.is_leader and ask.fetch_offset > partition.log.next_offset:
                 raise OffsetNotAvailable(f"{partition.at}: offset {ask.fetch_offset} has not come here yet")
             if is_replica:
                 if is_first and (parting := admit_replica(context, partition, fetch, ask)) is not None:
                     found.has_error = True  # to be answered at once
                     found.results.append((wanted, diverging_result(ask.partition, parting)))
+                    continue
+                if plan.is_incremental and _is_quiet(partition, wanted):
+                    found.partitions.append(partition)
                     continue
             elif fetch.rack_id and (nearer := nearer_replica(context, partition, fetch.rack_id, ask.fetch_offset)):
                 found.has_error = True
@@ -164,12 +172,19 @@ def _read(
             size_max = max(0, min(ask.partition_max_bytes, left))
             # One batch for the whole answer, however little is asked for; else a large batch could never be read.
             at_least_one = found.size == 0 and not found.missed
+            held_s = held_back_s(context, partition, fetch.replica_id) if is_replica else 0.0
+            if held_s > 0:
+                # Nor would an append to it be worth an answer.
+                size_max, at_least_one, found.held_back_s = 0, False, min(found.held_back_s, held_s)
+            else:
+                found.partitions.append(partition)
             committed, stable = partition.high_watermark, partition.last_stable_offset
             end = partition.log.next_offset if is_replica else stable if is_committed else committed
             bounds = _Bounds(committed, stable, end, is_committed)
-            records = _records(partition, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
+            records = _records(partition.log, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
             if records is None:
-                found.missed.append(_Missed(len(found.results), wanted, partition, bounds, size_max, at_least_one))
+                slot, log = len(found.results), partition.log
+                found.missed.append(_Missed(slot, wanted, partition, log, bounds, size_max, at_least_one))
                 left -= size_max
                 records = _NOTHING
             size = len(records)
@@ -182,6 +197,17 @@ def _read(
             context.metrics.request_errors.child("Fetch", ErrorCode(result.error_code).name).value += 1
         found.results.append((wanted, result))
     return found
+
+
+def _is_quiet(partition: Partition, wanted: Wanted) -> bool:
+    """Whether a follower would be told nothing that it does not know: so it is with most of a thousand partitions."""
+    log = partition.log
+    return (
+        wanted.ask.fetch_offset == log.next_offset
+        and wanted.high_watermark == partition.high_watermark
+        and wanted.log_start == log.log_start
+        and log.failure is None
+    )
 
 
 def _topic(context: HandlerContext, topic: str | UUID) -> HostedTopic | None:
@@ -200,7 +226,7 @@ def _find(context: HandlerContext, topic: str | UUID, index: int, version: int) 
 
 
 def _records(
-    partition: Partition,
+    log: PartitionLog,
     bounds: _Bounds,
     offset: int,
     size_max: int,
@@ -210,22 +236,24 @@ def _records(
 ) -> memoryview | None:
     if size_max <= 0 and not at_least_one:
         # Nothing is left to give, but what is wrong with the question is told all the same.
-        log = partition.log
         if not log.log_start <= offset <= log.next_offset:
             raise OffsetOutOfRange(offset, log.log_start, log.next_offset)
         return _NOTHING
-    return partition.log.read(Offset(offset), size_max, bounds.end, at_least_one=at_least_one, cached_only=cached_only)
+    return log.read(Offset(offset), size_max, bounds.end, at_least_one=at_least_one, cached_only=cached_only)
 
 
 async def _read_from_disk(context: HandlerContext, missed: _Missed) -> FetchPartitionResult:
-    _, wanted, partition, bounds, size_max, at_least_one = missed
+    _, wanted, partition, log, bounds, size_max, at_least_one = missed
     ask = wanted.ask
 
     def read() -> memoryview | None:
-        return _records(partition, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one, cached_only=False)
+        return _records(log, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one, cached_only=False)
 
     try:
         records = await context.disk.run(read)
+        if partition.log is not log:
+            # Cut since, by another's leadership. What is true of it now is no answer to what was asked before.
+            raise partition.not_leader()
         return _result(partition, bounds, ask, records if records is not None else _NOTHING)
     except PenstockError as error:
         return _refusal(ask.partition, error)
@@ -299,8 +327,8 @@ def _throttle(context: HandlerContext, request: RawRequest, size: int) -> int:
     return throttle_ms
 
 
-def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found: _Found, *, is_replica: bool) -> Reply:
-    session = plan.session
+def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found: _Found, replica_id: int) -> Reply:
+    session, is_replica = plan.session, replica_id >= 0
     throttle_ms = 0
     if not is_replica:
         throttle_ms = _throttle(context, request, sum(len(result.records) for _, result in found.results))
@@ -317,9 +345,11 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     gave: list[Wanted] = []
     for wanted, result in found.results:
         has_data = len(result.records) > 0
-        if has_data and not is_replica:
-            topic = _topic(context, wanted.topic)
-            if topic is not None:
+        topic = _topic(context, wanted.topic) if has_data else None
+        if topic is not None:
+            if is_replica:
+                count_given(context, topic, result, replica_id)
+            else:
                 count_bytes(context, topic, result)
         is_news = has_data or result.error_code != 0 or result.diverging_epoch is not None
         is_news |= result.preferred_read_replica >= 0

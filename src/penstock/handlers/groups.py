@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.errors import CoordinatorNotAvailable, ErrorCode, PenstockError
+from penstock.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, ErrorCode, PenstockError
 from penstock.groups.classic_group import ClassicGroup
 from penstock.groups.consumer_group import ConsumerGroup
 from penstock.groups.group_state import DEAD, STABLE
@@ -140,6 +140,9 @@ def handle_heartbeat(context: HandlerContext, request: Request) -> Body:
     instance_id = getattr(body, "group_instance_id", None)
     try:
         code = context.groups.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
+    except CoordinatorLoadInProgress:
+        # As Kafka does: nothing can be said against the member yet, and some clients take an error for the end.
+        code = ErrorCode.NONE
     except PenstockError as error:
         code = error.code
     return {"error_code": code}

@@ -235,11 +235,13 @@ async def _make_durable(
             await context.replicas.logs.save_points()
             for partition in partitions:
                 # Replicas hear of it with their next fetch; one that led without it would bring the records back.
-                if partition not in failures and (wait := partition.started(partition.log.log_start)) is not None:
-                    try:
+                if partition in failures:
+                    continue
+                try:
+                    if (wait := partition.started(partition.log.log_start)) is not None:
                         await asyncio.shield(wait)
-                    except PenstockError as error:
-                        failures[partition] = error
+                except PenstockError as error:
+                    failures[partition] = error
     except TimeoutError:
         late = RequestTimedOut("the new log start was not on stable storage, or not with all replicas, in time")
         failures = {partition: failures.get(partition, late) for partition in partitions}

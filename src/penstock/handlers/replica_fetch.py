@@ -3,6 +3,7 @@
 Called by handlers.fetch for requests that name a replica.
 Laws (TRAPS R1-R4, R8):
 - A follower says which epoch it follows; one that is behind or ahead of ours is told so and counts for nothing.
+- One that is not in sync and over the leader's throttle is given nothing for now; that it asked counts all the same.
 - Where its last record is not the one we have, the answer is the place where the logs part, and nothing is noted: its
   offset speaks of records that are not ours.
 """
@@ -11,6 +12,7 @@ from penstock.errors import FencedLeaderEpoch, OffsetOutOfRange
 from penstock.handlers.context import HandlerContext
 from penstock.model import NO_EPOCH, LeaderEpoch, Offset
 from penstock.replication.partition import Partition
+from penstock.replication.replicas import HostedTopic
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult, FetchRequest
 
 
@@ -45,6 +47,17 @@ def divergence(partition: Partition, offset: Offset, last_epoch: LeaderEpoch) ->
         # Older than all that is left here: it begins anew.
         raise OffsetOutOfRange(offset, log.log_start, log.next_offset)
     return (epoch, end) if epoch < last_epoch or end < offset else None
+
+
+def held_back_s(context: HandlerContext, partition: Partition, follower: int) -> float:
+    """How long the follower is to be given nothing of the partition; 0 if it may have all it asks for."""
+    return context.leader_throttle.wait_s(partition, follower, context.clock.monotonic())
+
+
+def count_given(context: HandlerContext, topic: HostedTopic, result: FetchPartitionResult, follower: int) -> None:
+    partition = topic.partitions.get(result.partition)
+    if partition is not None:
+        context.leader_throttle.count(partition, follower, len(result.records))
 
 
 def diverging_result(index: int, parting: tuple[int, int]) -> FetchPartitionResult:

@@ -433,12 +433,14 @@ class LogDirectory:
 
     async def set_damaged_aside(self, at: TopicPartition) -> None:
         """Keep what is left of an offline log for the operator, so that open_one() makes an empty one in its place."""
-        assert at in self.offline
+        failure = self.offline[at]
         log = self._taken_offline.pop(at, None)
         if log is not None:
             await log.turns.idle()
             with contextlib.suppress(OSError):  # a log that cannot be synced is as damaged as any
                 await log.sync.idle()
+        if self.offline.get(at) is not failure:
+            return  # deleted meanwhile: the directory may be that of a new topic of this name
         await self._disk.run(self._keep_damaged, at)
         # Only now: with a lower recovery point the damage would be taken for a torn end.
         await self._points.forget_for_good(at)

@@ -28,7 +28,7 @@ from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.group_sync import GroupSync, SyncWork
 from penstock.log.one_by_one import OneByOne
 from penstock.log.producers import Producers, ProducerState
-from penstock.log.reading import NOT_HERE, end_of_empty_batches, no_batch, read_segment
+from penstock.log.reading import NOT_HERE, check_batches, end_of_empty_batches, no_batch, read_segment
 from penstock.log.replicated import ReplicatedBatch, check_replicated, follow
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
@@ -343,7 +343,8 @@ class PartitionLog:
     ) -> memoryview | None:
         """Batches from the one that holds `offset`, below `end`, as they lie in the file.
 
-        None when the disk would have to be asked and `cached_only`; with `cached_only=False` it blocks instead.
+        None when the disk would have to be asked and `cached_only`; with `cached_only=False` it blocks instead, and
+        every whole batch is held against its checksum (CorruptMessage).
         The last batch may be cut short, as Kafka's is; the first never is, if `at_least_one`.
         """
         if self._readable_end is not None:
@@ -352,6 +353,8 @@ class PartitionLog:
                 raise self.failure
         if not self.log_start <= offset <= self.next_offset:
             raise OffsetOutOfRange(offset, self.log_start, self.next_offset)
+        if cached_only and self._damage_is_told:
+            return None  # what was found damaged on the disk is in the page cache by now, where nobody checks it
         try:
             return self._read(offset, size_max, end, at_least_one, cached_only)
         except (CorruptMessage, OSError) as error:
@@ -382,6 +385,8 @@ class PartitionLog:
             if found is NOT_HERE:
                 slot += 1
                 continue
+            if found and not cached_only:
+                check_batches(segment, found)
             beyond = end_of_empty_batches(found) if found else None
             if beyond is None:
                 return found

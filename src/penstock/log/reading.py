@@ -4,6 +4,8 @@ Called by log.partition_log, on the loop with what the page cache holds, on an I
 Laws:
 - Nothing is told of a batch at or above the end that was handed in.
 - An index only says where to begin; a batch is given only after the header in the file has said which it is.
+- What was read on an I/O thread is given only after its checksums were found right (check_batches). What the page
+  cache held is not looked into: the loop has no time for that, and most of it was checked when it was written.
 - CorruptMessage says that the file does not hold what the log knows to be there: damage, since torn ends are cut off
   when a log is opened.
 """
@@ -13,7 +15,7 @@ from struct import Struct
 from penstock.errors import CorruptMessage
 from penstock.log.segment import Segment
 from penstock.model import Offset
-from penstock.records.batch import HEADER_BYTES
+from penstock.records.batch import HEADER_BYTES, crc_is_right, read_header
 
 # base_offset, batch_length, last_offset_delta: all that finding a batch takes.
 _STEP = Struct(">qi11xi")
@@ -114,6 +116,24 @@ def _read_without_index(
 
 def no_batch(segment: Segment, position: int) -> CorruptMessage:
     return CorruptMessage(f"{segment.directory.name}: no record batch at byte {position} of {segment.path().name}")
+
+
+def check_batches(segment: Segment, batches: memoryview) -> None:
+    """CorruptMessage if one of these batches is not what its checksum says; one cut short at the end is passed over.
+
+    On an I/O thread: it takes as long as reading them all does.
+    """
+    at, size = 0, len(batches)
+    while size - at >= HEADER_BYTES:
+        header = read_header(batches, at)
+        where = f"{segment.directory.name}: the batch at offset {header.base_offset} of {segment.path().name}"
+        if header.size < HEADER_BYTES:
+            raise CorruptMessage(f"{where} cannot be {header.size} bytes long")
+        if header.size > size - at:
+            return
+        if not crc_is_right(batches, header, at):
+            raise CorruptMessage(f"{where} is not what its CRC says")
+        at += header.size
 
 
 def end_of_empty_batches(batches: memoryview) -> Offset | None:

@@ -7,7 +7,9 @@ Laws (TRAPS L3, L4, L6):
   beside it (`….torn`) unless it is all zeroes, and the cut is logged byte by byte.
 - Indexes, leader epochs, producer snapshots and the files of aborted transactions are caches: taken when they fit the
   log, made anew from it when not.
-- What recovery has found is on stable storage before anyone relies on it.
+- What recovery has found is on stable storage before anyone relies on it. After a sync that failed the page cache
+  shows, as long as it likes, what the disk lacks, and a second sync passes it over: so what lies above the recovery
+  point is written again, byte for byte where it stands, before the sync that is to vouch for it.
 """
 
 import errno
@@ -41,6 +43,7 @@ logger = logging.getLogger(__name__)
 SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOTS_KEPT = 2
 TORN_SUFFIX = ".torn"
+REWRITE_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
     scan = _Scan(point, log_start, scan_from, snapshot.offset, producers, aborted, epochs, index_interval_bytes)
     _recover_tail(disk, directory, segments, scan)
     next_offset = segments[-1].next_offset
-    _make_durable(disk, directory, next_offset, epochs)
+    _make_durable(disk, directory, next_offset, epochs, was_synced=point > segments[0].base_offset)
     if snapshot.offset != next_offset or is_rebuilt:
         saving = aborted.prepare_saving([segment.base_offset for segment in segments])
         write_aborted(disk, directory, saving.parts)
@@ -306,7 +309,7 @@ def _recover_tail(disk: Disk, directory: Path, segments: list[Segment], scan: _S
             continue
         try:
             is_whole = _scan_segment(disk, segment, following, scan)
-            # What a killed process left in the page cache becomes durable before anyone relies on it.
+            # What a killed process left in the page cache becomes durable, with what was just written again.
             segment.file.sync()
         finally:
             segment.close()
@@ -332,7 +335,7 @@ def _scan_segment(disk: Disk, segment: Segment, following: Offset | None, scan: 
     segment.restart_at(position, Offset(next_offset))
     last_epoch = -1
     while position < file_size:
-        header, why = _batch_at(segment, position, file_size)
+        header, batch, why = _batch_at(segment, position, file_size)
         if header is not None:
             why = _misfit(segment, header, position, file_size, following, last_epoch)
         if header is None or why:
@@ -343,6 +346,8 @@ def _scan_segment(disk: Disk, segment: Segment, following: Offset | None, scan: 
                 )
             _cut(disk, segment, position, file_size, why)
             return False
+        if header.next_offset > scan.point:
+            _write_again(segment, position, batch)
         base_offset, last_epoch = Offset(header.base_offset), header.leader_epoch
         segment.note(header, base_offset, position, scan.index_interval_bytes)
         scan.epochs.assign(LeaderEpoch(header.leader_epoch), base_offset)
@@ -352,17 +357,29 @@ def _scan_segment(disk: Disk, segment: Segment, following: Offset | None, scan: 
     return True
 
 
-def _batch_at(segment: Segment, position: int, file_size: int) -> tuple[BatchHeader | None, str]:
+def _write_again(segment: Segment, position: int, batch: memoryview) -> None:
+    """The bytes whose CRC was right, and not a second look at the file: that may show what the disk has instead.
+
+    If power fails meanwhile nothing has changed, since what is overwritten by its like cannot tear.
+    """
+    for at in range(0, len(batch), REWRITE_BYTES_MAX):
+        segment.file.write_at(position + at, (batch[at : at + REWRITE_BYTES_MAX],))
+
+
+def _batch_at(segment: Segment, position: int, file_size: int) -> tuple[BatchHeader | None, memoryview, str]:
+    """The whole batch that stands here, with its header; or None, and why there is none."""
+    nothing = memoryview(b"")
     if file_size - position < HEADER_BYTES:
-        return None, f"{file_size - position} bytes are no batch header"
+        return None, nothing, f"{file_size - position} bytes are no batch header"
     header = read_header(segment.file.read(position, HEADER_BYTES))
     if header.magic != MAGIC or header.size < HEADER_BYTES or header.last_offset_delta < 0:
-        return None, "no batch header"
+        return None, nothing, "no batch header"
     if position + header.size > file_size:
-        return None, f"a batch of {header.size} bytes does not fit the {file_size - position} left"
-    if not crc_is_right(segment.file.read(position, header.size), header):
-        return None, f"the CRC of the batch at offset {header.base_offset} is wrong"
-    return header, ""
+        return None, nothing, f"a batch of {header.size} bytes does not fit the {file_size - position} left"
+    batch = segment.file.read(position, header.size)
+    if not crc_is_right(batch, header):
+        return None, nothing, f"the CRC of the batch at offset {header.base_offset} is wrong"
+    return header, batch, ""
 
 
 def _misfit(
@@ -380,7 +397,7 @@ def _misfit(
     # Rare and right (compaction, a new leader), or a flipped bit: then the next batch goes back behind this one.
     after = position + header.size
     if after + HEADER_BYTES <= file_size:
-        next_header, _ = _batch_at(segment, after, file_size)
+        next_header, _, _ = _batch_at(segment, after, file_size)
         if next_header is not None and next_header.base_offset <= header.last_offset:
             return f"offset {base_offset} before offset {next_header.base_offset}"
         if next_header is not None and next_header.leader_epoch < header.leader_epoch:
@@ -429,13 +446,25 @@ def _drop_rest(disk: Disk, segments: list[Segment], first: int) -> None:
     del segments[first:]
 
 
-def _make_durable(disk: Disk, directory: Path, next_offset: Offset, epochs: LeaderEpochs) -> None:
+def _make_durable(disk: Disk, directory: Path, next_offset: Offset, epochs: LeaderEpochs, *, was_synced: bool) -> None:
     """The names too: a killed process may have left new files that no sync of the directory has covered."""
     epochs.truncate_end(next_offset)
     changed = epochs.pending()
     if changed is not None:
         epochs.write(changed)
     if disk.exists(directory / TOPIC_ID_FILE):
+        if not was_synced:
+            _write_topic_id_again(disk, directory)
         sync_topic_id(disk, directory)
     disk.sync_directory(directory)
     disk.sync_directory(directory.parent)
+
+
+def _write_topic_id_again(disk: Disk, directory: Path) -> None:
+    """As the batches: it goes to the disk with the first sync of a log, which may have failed."""
+    content = disk.read_file(directory / TOPIC_ID_FILE)
+    file = disk.open(directory / TOPIC_ID_FILE)
+    try:
+        file.write_at(0, (content,))
+    finally:
+        file.close()

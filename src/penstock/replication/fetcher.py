@@ -5,7 +5,8 @@ incremental session: after the first request only what changed is named.
 Laws (TRAPS R1-R4, R7):
 - A log is cut only where the leader says that it differs, by epochs, and as often as it says so; never at a high
   watermark. What else such an answer says, its high watermark above all, is not believed.
-- An answer counts only for the leadership it was asked in: the epoch is compared again when it comes.
+- An answer counts only for the leadership it was asked in, and only if the partition has been followed ever since: its
+  log may be gone by now, or be another that is still empty.
 - What is fetched is checked before it is written, and in the leader's order; the next fetch tells that we have it.
 """
 
@@ -35,6 +36,9 @@ CLIENT_ID = "penstock-replica"
 BACKOFF_FIRST_S = 0.02
 # Beyond the wait itself: a leader that answers nothing for so long is not worth waiting for.
 ANSWER_S = 10.0
+# What is slowed is looked at again so often at least: the rate may have been changed meanwhile.
+LOOK_AGAIN_S = 1.0
+SESSION_EPOCH_MAX = 2**31 - 1
 
 Key = tuple[UUID, int]
 
@@ -131,6 +135,10 @@ class LeaderFetcher:
                     self._failures = 0
                 except (OSError, MalformedFrame, _SessionLost) as error:
                     await self._start_over(error)
+                except Exception as error:
+                    # A fault of ours. Unsaid and unmended it would end all that is fetched from this leader, for good.
+                    logger.exception("broker %d: what it sent could not be taken", self.leader)
+                    await self._start_over(error)
         finally:
             await self._disconnect()
 
@@ -147,12 +155,14 @@ class LeaderFetcher:
             if ready_at <= now:
                 active[key] = each
             else:
-                wait_s = min(ready_at - now, wait_s if wait_s is not None else ready_at - now)
+                wait_s = min(ready_at - now, LOOK_AGAIN_S if wait_s is None else wait_s)
         return active, wait_s
 
     async def _round(self, active: dict[Key, Following]) -> None:
         config = self._context.config
         connection = await self._connect()
+        # What left while we connected is not spoken of: in a new life of this broker it would be taken for good.
+        active = {key: each for key, each in active.items() if self._is_followed(key, each)}
         request = self._request(active, config)
         frame = encode_fetch_request(VERSION, 0, CLIENT_ID, request)
         self._is_waiting = True
@@ -164,7 +174,7 @@ class LeaderFetcher:
         if response.error_code != ErrorCode.NONE:
             raise _SessionLost(f"fetch session refused: {response.error_code}")
         self._session_id = response.session_id
-        self._session_epoch = self._session_epoch + 1 if response.session_id else 0
+        self._session_epoch = self._session_epoch % SESSION_EPOCH_MAX + 1 if response.session_id else 0
         if not response.session_id:
             self._in_session.clear()
         await self._take_all(response, active)
@@ -209,8 +219,9 @@ class LeaderFetcher:
         for topic in response.topics:
             for result in topic.partitions:
                 assert topic.topic_id is not None
-                each = active.get((topic.topic_id, result.partition))
-                if each is None or not each.is_current:
+                key = (topic.topic_id, result.partition)
+                each = active.get(key)
+                if each is None or not self._is_followed(key, each):
                     continue
                 if result.error_code == ErrorCode.NONE and result.diverging_epoch is None:
                     self._take(each, result)
@@ -225,6 +236,10 @@ class LeaderFetcher:
         if syncs:
             # The next fetch says that we have it, which is to mean: on stable storage.
             await asyncio.wait(syncs)
+
+    def _is_followed(self, key: Key, each: Following) -> bool:
+        """Whether it is still followed, and has been without a break."""
+        return self._following.get(key) is each and each.is_current
 
     def _take(self, each: Following, result: FetchPartitionResult) -> None:
         """Write what came."""
@@ -250,7 +265,7 @@ class LeaderFetcher:
     async def _cut(self, each: Following, result: FetchPartitionResult) -> None:
         partition, log = each.partition, each.partition.log
         logs = self._context.logs
-        if not each.is_current:
+        if not self._is_followed((partition.topic_id, partition.at.partition), each):
             return
         if result.diverging_epoch is not None:
             point = truncation_point(log, *result.diverging_epoch)
@@ -289,7 +304,8 @@ class LeaderFetcher:
         await asyncio.sleep(wait_s)
 
     async def _disconnect(self) -> None:
-        self._session_id = self._session_epoch = 0
+        # The id is kept: named in the first request of the next session it ends the old one, which else took up room.
+        self._session_epoch = 0
         self._in_session.clear()
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -4,7 +4,7 @@ Called by handlers.replica_fetch (a follower is back) and broker (`check_lag`, e
 Laws (TRAPS R5, R7, R8):
 - The store decides, by compare-and-swap against the state we lead by. Nothing counts as dropped before it said so.
 - One change of a partition is under way at a time. One whose outcome is unknown is asked again, and the store then
-  tells what there is: the same comparison cannot hold twice.
+  tells what there is: the same comparison cannot hold twice. Until it has, whoever may have been added counts.
 - A replica is added in the incarnation it was heard in, which the store compares too.
 """
 
@@ -78,13 +78,22 @@ class InSyncReplicas:
     async def _change(
         self, partition: Partition, seen: PartitionState, isr: tuple[int, ...], epochs: dict[int, int]
     ) -> None:
+        is_unknown = False
         try:
             async with self._places:
                 while self._is_ours(partition, seen):
                     try:
                         await self._ask(partition, seen, isr, epochs)
                         return
-                    except (Unavailable, Ambiguous) as error:
+                    except IneligibleReplica as error:
+                        logger.info("%s: %s", partition.at, error)
+                        return
+                    except PenstockError as error:
+                        is_unknown |= isinstance(error, Unavailable | Ambiguous)
+                        if not is_unknown:
+                            # Our own registration is gone, say: somebody else will lead.
+                            logger.warning("%s: who is in sync could not be changed: %s", partition.at, error)
+                            return
                         logger.warning("%s: whether %s are in sync is not settled: %s", partition.at, isr, error)
                         await asyncio.sleep(RETRY_S)
         finally:
@@ -98,27 +107,21 @@ class InSyncReplicas:
         try:
             state = await self._changes.change_isr(partition.topic_id, partition.at.partition, seen, isr, epochs)
         except PartitionMoved as moved:
-            if moved.actual is not None:
-                self._adopt(partition, moved.actual)
-            return
-        except IneligibleReplica as error:
-            logger.info("%s: %s", partition.at, error)
-            return
-        except (Unavailable, Ambiguous):
-            raise
-        except PenstockError as error:
-            # Our own registration is gone, say: somebody else will lead.
-            logger.warning("%s: who is in sync could not be changed: %s", partition.at, error)
+            # Led by another, or by us in a new epoch: until the image says so too, nobody is counted out.
+            if moved.actual is not None and not self._adopt(partition, moved.actual):
+                raise
             return
         counter = self._metrics.isr_expands if epochs else self._metrics.isr_shrinks
         counter.value += 1
         logger.info("%s: in sync are %s", partition.at, list(state.isr))
         self._adopt(partition, state)
 
-    def _adopt(self, partition: Partition, state: PartitionState) -> None:
-        """What the store has now, if we lead by it; a later leader is for the image to tell, in order."""
-        if partition.is_leader and state.leader == self._me and state.leader_epoch == partition.leader_epoch:
+    def _adopt(self, partition: Partition, state: PartitionState) -> bool:
+        """Take what the store has now, if we lead by it; a later leader is for the image to tell, in order."""
+        is_ours = partition.is_leader and state.leader == self._me and state.leader_epoch == partition.leader_epoch
+        if is_ours:
             partition.adopt(state, self._me)
+        return is_ours
 
     def _is_ours(self, partition: Partition, seen: PartitionState) -> bool:
         """Whether we still lead by the very state that was compared."""

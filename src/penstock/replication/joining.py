@@ -3,11 +3,13 @@
 Called by broker, at its start between the end of its former life and its new registration, and at its stop.
 Laws (TRAPS R8, R9, L3):
 - Whoever may have lost records is in no in-sync set when it registers, and leads nothing on the strength of it. After a
-  stop that was not clean that is every replica, on a new disk too.
+  stop that was not clean that is every replica, on a new disk too, and on one put back from a copy.
 - Where nobody else could lead, a replica whose log is whole stays: nobody has more than it has.
-- A damaged log is set aside and fetched anew only if another broker may lead; else it stays as it is, offline.
+- A damaged log is set aside and fetched anew only if another broker may lead; else it stays as it is, offline. And only
+  once its broker has left: should it end in between, the next start would take the empty log for a whole one.
 """
 
+import asyncio
 import logging
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
@@ -21,6 +23,9 @@ from penstock.metrics import BrokerMetrics
 from penstock.model import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+# With a store that is away a stop would take as long as its deadlines, one after another; who stops us waits less long.
+HAND_OVER_S = 10.0
 
 
 class Joining:
@@ -40,30 +45,32 @@ class Joining:
 
     async def disown(self, changes: PartitionChanges, membership: Membership, metrics: BrokerMetrics) -> None:
         """Leave every in-sync set in which this broker may lack something, and set damaged logs aside."""
-        may_lack_any = membership.is_new_disk or not self._logs.was_clean
+        may_lack_any = membership.is_new_disk or membership.is_older_disk or not self._logs.was_clean
         lost: dict[Place, bool] = {}
-        for topic, index, state in self._mine():
-            at = TopicPartition(topic.name, index)
-            is_whole = at not in self._logs.offline and not membership.is_new_disk
+        for topic, index, _ in self._mine():
+            is_whole = TopicPartition(topic.name, index) not in self._logs.offline and not membership.is_new_disk
             if may_lack_any or not is_whole:
                 lost[topic.id, index] = is_whole
+        if lost:
+            await changes.leave(lost)
+        for topic, index, state in self._mine():
+            at = TopicPartition(topic.name, index)
             if at in self._logs.offline and {*state.isr, *state.elr} - {self._node_id}:
                 logger.warning("%s: damaged, set aside and to be fetched anew from its leader", at)
                 await self._logs.set_damaged_aside(at)
                 metrics.replicas_rebuilt.value += 1
-        if lost:
-            await changes.leave(lost)
 
     async def hand_over(self, changes: PartitionChanges, membership: Membership) -> None:
         """Before a clean stop: others lead, and nobody waits for this broker any more."""
         if not any(broker.id != self._node_id for broker in self._image.brokers.values()):
             return
         try:
-            await membership.announce_stopping()
-            mine = [(topic.id, index) for topic, index, state in self._mine() if self._node_id in state.isr]
-            left = await changes.hand_over(mine)
-        except PenstockError as error:
-            logger.warning("stops without handing over what it leads: %s", error)
+            async with asyncio.timeout(HAND_OVER_S):
+                await membership.announce_stopping()
+                mine = [(topic.id, index) for topic, index, state in self._mine() if self._node_id in state.isr]
+                left = await changes.hand_over(mine)
+        except (PenstockError, TimeoutError) as error:
+            logger.warning("stops without handing over what it leads: %s", str(error) or "the store is away")
             return
         if left:
             logger.warning("%d partitions have nobody else in sync to lead them while this broker is away", len(left))

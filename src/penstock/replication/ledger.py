@@ -54,7 +54,8 @@ class PartitionLedger:
         while offset < end:
             chunk = await self._disk.run(self._read, offset, end)
             if not chunk:
-                return
+                # Its log has failed meanwhile. Half of what is there must not be taken for all of it.
+                raise StorageFailed(f"{self._partition.at}: nothing can be read at {offset}, below the end {end}")
             at = 0
             while len(chunk) - at >= HEADER_BYTES:
                 header = read_header(chunk, at)

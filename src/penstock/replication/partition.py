@@ -112,6 +112,7 @@ class Partition:
         self.is_sole = len(state.replicas) == 1
         self.progress = None if self.is_sole else Progress(me, state, end, _now())
         self.advance()
+        self._sync_if_alone()
 
     def follow(self, state: PartitionState) -> None:
         if self.is_sole and self.is_leader:
@@ -135,6 +136,7 @@ class Partition:
             self.is_sole, self.progress = True, None
             self._raise_high_watermark(end)
             self._acknowledge()
+            self._tell_starts()
         elif self.progress is None:
             self.is_sole = False
             self._high_watermark = end
@@ -142,6 +144,7 @@ class Partition:
         else:
             self.progress.adopt(state, _now())
             self.advance()
+            self._sync_if_alone()
             self._tell_starts()
             if not self.progress.may_commit(self.log.config.min_insync_replicas):
                 # They would wait in vain; a retry finds its batch where it is.
@@ -254,7 +257,8 @@ class Partition:
         if progress is None or not progress.heard(node, broker_epoch, offset, log_start, end, _now()):
             raise NotLeaderOrFollower(f"{self.at}: broker {node} in epoch {broker_epoch} is no follower here")
         progress.followers[node].is_leaving = is_leaving
-        self.advance()
+        if end > self._high_watermark or self._ack_waits:
+            self.advance()
         if self._start_waits:
             self._tell_starts()
         return progress.is_back(node, self._high_watermark)
@@ -324,6 +328,7 @@ class Partition:
 
     def close(self) -> None:
         """The partition is leaving this broker: whoever waits for it is let go."""
+        self.is_leader = False
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         self._dismiss(NotLeaderOrFollower(f"{self.at} is no longer kept here"))
@@ -370,6 +375,12 @@ class Partition:
         """Whether our own copy must be on stable storage: where it is the only one, or where all are to be."""
         durability = self.log.config.durability
         return durability == "fsync-all" or (durability == "fsync" and self.in_sync_count == 1)
+
+    def _sync_if_alone(self) -> None:
+        """What was acknowledged because others had it too, unsynced: if they are gone, this copy has to last."""
+        log = self.log
+        if self.progress is not None and self._syncs_before_ack() and log.failure is None:
+            log.sync.wait_for(log.next_offset)
 
     def _safe_end(self) -> Offset:
         if not self._syncs_before_ack():

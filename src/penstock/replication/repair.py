@@ -4,14 +4,15 @@ Called by replication.replicas (damage was read), replication.fetcher and broker
 Laws (TRAPS L1, L3, R8):
 - First it leaves the in-sync set, so that nobody takes it for good; only then is anything done to its files.
 - Damage is set aside, kept for the operator, and the replica fetched anew in a new life of this broker: what it had
-  fetched in the old one counts for nothing any more.
-- Where nobody else may lead nothing is touched: half a log is more than none.
+  fetched in the old one counts for nothing any more. Once the new one has begun it leaves again, as a fetch that was
+  under way may have brought it back; from the first to the last it fetches nothing.
+- Where nobody else may lead nothing is touched: half a log is more than none. That it is damaged is not forgotten.
 - After a failed write or fsync the replica stays offline until the broker is restarted.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.membership import Membership
@@ -43,24 +44,38 @@ class Repairs:
         self._metrics = metrics
         self._run = run
         self._under_way: set[Partition] = set()
+        self._damaged: dict[Partition, PenstockError] = {}
         self._loop = asyncio.get_running_loop()
         replicas.on_damage = self._found_damage
 
     def check(self) -> None:
-        """Give up what failed to be written since the last look."""
+        """Give up what failed to be written since the last look, rebuild what could not be rebuilt before."""
         for partition in self._replicas.partitions():
-            if partition.log.failure is not None and self._is_counted(partition):
+            # A log that is being cut takes nothing more either, and another is about to take its place.
+            if partition.log.failure is not None and not self._replicas.is_cutting(partition):
                 self.give_up(partition, partition.log.failure)
+        for partition, error in list(self._damaged.items()):
+            self._rebuild(partition, error)
 
     def give_up(self, partition: Partition, error: PenstockError) -> None:
-        self._begin(partition, error, is_rebuilt=False)
+        if self._is_counted(partition) and self._others_could_lead(partition):
+            self._begin(partition, error, is_rebuilt=False)
 
     def _found_damage(self, partition: Partition, error: PenstockError) -> None:
         # Often on an I/O thread.
-        self._loop.call_soon_threadsafe(lambda: self._begin(partition, error, is_rebuilt=True))
+        self._loop.call_soon_threadsafe(lambda: self._rebuild(partition, error))
+
+    def _rebuild(self, partition: Partition, error: PenstockError) -> None:
+        if not self._replicas.has(partition):
+            self._damaged.pop(partition, None)
+            return
+        self._damaged[partition] = error
+        # Also where it is out of sync: one day it would be in sync again, damaged as it is.
+        if self._others_could_lead(partition):
+            self._begin(partition, error, is_rebuilt=True)
 
     def _begin(self, partition: Partition, error: PenstockError, *, is_rebuilt: bool) -> None:
-        if partition not in self._under_way and self._is_counted(partition):
+        if partition not in self._under_way:
             self._under_way.add(partition)
             self._run(self._repair(partition, error, is_rebuilt=is_rebuilt))
 
@@ -68,30 +83,39 @@ class Repairs:
         logger.error("%s: this replica is broken and given up: %s", partition.at, error)
         try:
             await self._leave(partition)
-            if self._is_counted(partition, unless_alone=False):
+            if self._is_counted(partition):
                 logger.error("%s: no other replica could lead; it stays as it is", partition.at)
-            elif is_rebuilt:
-                await self._membership.renew_epoch()
-                await self._replicas.rebuild(partition)
+            elif is_rebuilt and await self._replicas.rebuild(partition, lambda: self._begin_new_life(partition)):
+                self._damaged.pop(partition, None)
                 self._metrics.replicas_rebuilt.value += 1
-        except PenstockError as failure:
+        except (PenstockError, OSError) as failure:
             logger.error("%s: could not be rebuilt: %s", partition.at, failure)
         finally:
             self._under_way.discard(partition)
 
     async def _leave(self, partition: Partition) -> None:
+        place = (partition.topic_id, partition.at.partition)
+        await self._insist(partition, lambda: self._changes.give_up([place]))
+
+    async def _begin_new_life(self, partition: Partition) -> bool:
+        """Whether nobody counts on it from now on: brought back and then left alone it must stay as it is."""
+        await self._insist(partition, self._membership.renew_epoch)
+        await self._leave(partition)
+        return not self._is_counted(partition)
+
+    async def _insist(self, partition: Partition, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                return await self._changes.give_up([(partition.topic_id, partition.at.partition)])
+                return await work()
             except PenstockError as error:
                 logger.warning("%s: could not be given up yet: %s", partition.at, error)
             await asyncio.sleep(RETRY_S)
 
-    def _is_counted(self, partition: Partition, *, unless_alone: bool = True) -> bool:
-        """Whether the cluster still takes the replica for good, others being there who could do instead."""
+    def _is_counted(self, partition: Partition) -> bool:
+        """Whether the cluster still takes the replica for good."""
         state = self._image.partition(partition.topic_id, partition.at.partition)
-        if state is None:
-            return False
-        me = self._replicas.node_id
-        members = {*state.isr, *state.elr}
-        return (me in members or state.leader == me) and (not unless_alone or members != {me})
+        return state is not None and self._replicas.node_id in (*state.isr, *state.elr, state.leader)
+
+    def _others_could_lead(self, partition: Partition) -> bool:
+        state = self._image.partition(partition.topic_id, partition.at.partition)
+        return state is not None and bool({*state.isr, *state.elr} - {self._replicas.node_id})

@@ -68,6 +68,7 @@ class Replicas:
         self.on_damage: Callable[[Partition, PenstockError], None] = lambda partition, error: None
         # Partitions whose log is being cut, and what they are to be when that is done.
         self._cutting: dict[Partition, PartitionState | None] = {}
+        self._has_resigned = False
 
     # Finding
 
@@ -141,6 +142,8 @@ class Replicas:
 
     def take(self, partition: Partition, state: PartitionState) -> None:
         """Be what the state says: the leader in a new epoch, the same leader still, or a follower."""
+        if self._has_resigned:
+            return
         if partition in self._cutting:
             self._cutting[partition] = state
             return
@@ -160,6 +163,14 @@ class Replicas:
         else:
             partition.state = state
 
+    def resign(self) -> None:
+        """Lead nothing more, whatever the cluster says: this broker is about to end."""
+        self._has_resigned = True
+        for partition in self.led():
+            self.on_resign(partition)
+            if partition.state is not None:
+                partition.follow(partition.state)
+
     async def cut(self, partition: Partition, work: Callable[[], Awaitable[PartitionLog]]) -> None:
         """Let the log of a follower be cut by `work`; it keeps its role until that is done."""
         assert not partition.is_leader
@@ -174,38 +185,49 @@ class Replicas:
                 logger.error("%s: could not be cut: %s", partition.at, error)
             finally:
                 state = self._cutting.pop(partition)
-                if state is not None and self._has(partition):
+                if state is not None and self.has(partition):
                     self.take(partition, state)
 
         # Goes on if whoever fetches it is ended meanwhile: the log that takes the old one's place must not be lost.
         await asyncio.shield(cut())
 
-    async def rebuild(self, partition: Partition) -> None:
-        """Set the damaged log of a follower aside and fetch everything anew."""
-        if partition.is_leader or partition in self._cutting:
-            return
+    async def rebuild(self, partition: Partition, begin_new_life: Callable[[], Awaitable[bool]]) -> bool:
+        """Set the damaged log of a follower aside and fetch everything anew, in the life that begins here.
+
+        `begin_new_life` says whether that may be, the return value whether it is so.
+        """
+        if partition.is_leader or partition in self._cutting or not self.has(partition):
+            return False
         at, topic = partition.at, self.topics[partition.at.topic]
         self._leave(partition)
         self._cutting[partition] = None
         try:
+            if not await begin_new_life() or not self.has(partition):
+                return False
             if at in self.logs.logs:
                 self.logs.take_offline(at, StorageFailed(f"{at} is damaged"))
             await self.logs.set_damaged_aside(at)
-            if self._has(partition):
-                partition.begin_anew(self.logs.open_one(LogRequest(at, topic.id, topic.config, has_peers=True)))
-                self._listen_for_damage(partition)
+            if not self.has(partition):
+                return False
+            partition.begin_anew(self.logs.open_one(LogRequest(at, topic.id, topic.config, has_peers=True)))
+            self._listen_for_damage(partition)
+            return True
         finally:
             state = self._cutting.pop(partition) or partition.state
-            if state is not None and self._has(partition):
+            if state is not None and self.has(partition):
                 partition.state = None
                 self.take(partition, state)
 
-    def _has(self, partition: Partition) -> bool:
+    def has(self, partition: Partition) -> bool:
+        """Whether it is one of ours still, and not another of its name."""
         topic = self.topics.get(partition.at.topic)
         return topic is not None and topic.partitions.get(partition.at.partition) is partition
 
     def _listen_for_damage(self, partition: Partition) -> None:
         partition.log.on_damage = lambda error: self.on_damage(partition, error)
+
+    def is_cutting(self, partition: Partition) -> bool:
+        return partition in self._cutting
 
     def configure(self, name: str, config: TopicConfig) -> None:
         topic = self.topics.get(name)
@@ -232,6 +254,10 @@ class Replicas:
     def _open(self, topic: HostedTopic, index: int, state: PartitionState) -> Partition | None:
         at = TopicPartition(topic.name, index)
         log = self.logs.logs.get(at)
+        if log is not None and log.topic_id != topic.id:
+            # Opened at the start, before this topic took the place of another of its name.
+            self.logs.delete(at)
+            log = None
         has_peers = len(state.replicas) > 1
         if log is None and at not in self.logs.offline:
             # A log that does not open is offline, which replica_of tells whoever asks for it.

@@ -18,11 +18,14 @@ import os
 import random
 import shutil
 import socket
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
+
+from confluent_kafka.admin import AdminClient
 
 from penstock.model import Endpoint
 from penstock.testing.broker_process import BrokerDidNotStart, BrokerProcess
@@ -45,6 +48,7 @@ CLUSTER_SETTINGS = {
 # Below what the system gives to outgoing connections, so that none of those takes a broker's port while it is away.
 _PORTS = range(20_000, 30_000)
 _START_TRIES = 3
+_ACQUAINTED_DEADLINE_S, _ASK_AGAIN_S = 30.0, 0.02
 _NAMESPACE_PORT = 9092
 _BROKER_PORT = 19_092
 
@@ -102,6 +106,7 @@ class PenstockCluster:
             for node in self.node_ids:
                 self._open_door(node)
             self.start_nodes(self.node_ids)
+            self._wait_acquainted()
         except BaseException:
             self.destroy()
             raise
@@ -244,6 +249,19 @@ class PenstockCluster:
                 self.proxy.open_door(door, host)
                 doors.append(door)
             self._store_urls[node] = "etcd://" + ",".join(str(door.address) for door in doors)
+
+    def _wait_acquainted(self) -> None:
+        """Each broker learns of the others in its own time; a topic with a replica on each takes one that knows all."""
+        deadline = time.monotonic() + _ACQUAINTED_DEADLINE_S
+        for node in self.node_ids:
+            while True:
+                # A new client each time: one that has learnt of other brokers would ask those.
+                asked = AdminClient({"bootstrap.servers": self.address(node), "log_level": 0})
+                known = asked.list_topics(timeout=_ACQUAINTED_DEADLINE_S).brokers
+                if len(known) == len(self.node_ids):
+                    break
+                assert time.monotonic() < deadline, f"broker {node} knows only of {sorted(known)}"
+                time.sleep(_ASK_AGAIN_S)
 
     def _open_door(self, node: int) -> None:
         namespaces = self._namespaces

@@ -41,7 +41,7 @@ const decoded = value => (value === null ? null : Buffer.from(value, 'base64'))
 function kafka(bootstrap, clientId = 'driver') {
   return new Kafka({
     clientId,
-    brokers: [bootstrap],
+    brokers: bootstrap.split(','),
     retry: RETRY,
     logLevel: logLevel.INFO,
     logCreator: () => entry => process.stderr.write(JSON.stringify({ ...entry.log, level: entry.label }) + '\n'),

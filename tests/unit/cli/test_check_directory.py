@@ -82,17 +82,20 @@ def test_what_a_recovery_cut_off_is_found(data: Path) -> None:
     assert "orders-0: a recovery cut 2.0 KiB off" in found
 
 
-def test_logs_without_metadata_are_found(data: Path) -> None:
+def test_logs_without_metadata_are_noted(data: Path) -> None:
     (data / METADATA_FILE).unlink()
-    (found,) = whats(look(data)[0])
-    assert METADATA_FILE in found
+    report, _ = look(data)
+    assert report.findings == []
+    assert any(METADATA_FILE in note for note in report.notes)
 
 
-def test_records_of_a_topic_that_is_gone_are_noted(data: Path) -> None:
+def test_what_was_set_aside_is_noted(data: Path) -> None:
     (data / "old-0.0123-stray").mkdir()
+    (data / "orders-0.4567-damaged").mkdir()
     report, _ = look(data)
     assert report.findings == []
     assert any("old-0.0123-stray" in note for note in report.notes)
+    assert any("orders-0.4567-damaged" in note for note in report.notes)
 
 
 def test_a_directory_that_is_not_there_is_found(tmp_path: Path) -> None:

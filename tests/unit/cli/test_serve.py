@@ -1,5 +1,6 @@
-"""Starting a server wrongly: one sentence, exit code 2."""
+"""Starting a server wrongly: one sentence, exit code 2. And one that cannot go on."""
 
+import asyncio
 import errno
 import json
 import logging
@@ -14,6 +15,9 @@ import pytest
 
 from penstock.cli import serve
 from penstock.cli.log_format import JsonLines, PlainLines
+from penstock.cluster.layout import Layout, decode, encode
+from penstock.cluster.sqlite_store import open_sqlite_store
+from penstock.cluster.store import Put
 from penstock.config import BrokerConfig
 
 
@@ -130,3 +134,28 @@ def test_a_json_line_holds_its_exception_in_one_line() -> None:
     text = JsonLines().format(record)
     assert "\n" not in text
     assert "OSError: disk" in json.loads(text)["exception"]
+
+
+def test_a_broker_whose_node_another_directory_has_become_ends_and_says_so(tmp_path: Path) -> None:
+    metadata = tmp_path / "metadata.db"
+    command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(tmp_path / "data"), "--http", ""]
+    command += ["--listen", "127.0.0.1:0", "--metadata", f"sqlite:{metadata}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    async def be_another() -> None:
+        store, layout = await open_sqlite_store(metadata), Layout()
+        present = await store.get(layout.broker(1))
+        assert present is not None
+        other = {**decode(present.value), "directory": "another"}
+        await store.txn([], [Put(layout.storage(1), encode(other)), Put(layout.broker(1), encode(other))])
+        await store.close()
+
+    try:
+        assert process.stdout is not None
+        assert "is ready" in process.stdout.readline()
+        asyncio.run(be_another())
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == serve.GAVE_UP
+    assert "broker 1 cannot go on: another data directory has become node 1" in errors

@@ -90,6 +90,7 @@ async def running_node(
     await feed.load()
     tasks = [asyncio.create_task(feed.run())]
     try:
+        await membership.end_former_life()
         await membership.join()
         if is_running:
             tasks += [asyncio.create_task(work) for work in (membership.run(), supervisor.run())]

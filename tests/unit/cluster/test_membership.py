@@ -10,7 +10,7 @@ from tests.unit.cluster.cluster_of_three import until
 from penstock.clock import Rng
 from penstock.cluster import membership as membership_module
 from penstock.cluster.layout import Layout
-from penstock.cluster.registration import NodeIdInUse, ensure_cluster_id
+from penstock.cluster.registration import NodeIdInUse, NodeIdTaken, ensure_cluster_id
 from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
 from penstock.cluster.store import Ambiguous, Unavailable
 from penstock.errors import NotController, RegistrationLost
@@ -261,3 +261,66 @@ async def test_without_a_lease_nothing_is_written_in_this_brokers_name(node):
         node.membership.registration_fence()
     with pytest.raises(RegistrationLost):
         await node.membership.renew_epoch()
+
+
+async def test_a_broker_that_lapsed_does_not_take_the_place_of_another_that_was_its_node_meanwhile(
+    store, start_node, monkeypatch
+):
+    monkeypatch.setattr(membership_module, "REJOIN_S", 0.01)
+    async with start_node(store, ttl_s=0.3) as lapsed:
+        await store.revoke(lapsed.membership._lease.id)
+        async with start_node(store, directory_id=UUID(int=2)) as other:
+            assert other.membership.is_new_disk
+            await other.membership.close()
+        # Nobody is registered now; but what the cluster counts node 1 in sync for, the other one had.
+        with pytest.raises(NodeIdTaken, match="another data directory"):
+            await asyncio.wait_for(lapsed.membership.run(), 20)
+        assert await store.get(lapsed.image.layout.broker(1)) is None
+    async with start_node(store) as restarted:
+        assert restarted.membership.is_new_disk, "it says that it lost everything, and may join then"
+
+
+async def test_what_a_broker_said_it_lost_holds_only_if_nobody_else_was_its_node_since(store, start_node):
+    async with start_node(store, directory_id=UUID(int=2)) as node:
+        await node.membership.end_former_life()
+        async with start_node(store) as other:
+            await other.membership.close()
+        with pytest.raises(NodeIdTaken):
+            await node.membership.join()
+
+
+async def test_an_attempt_to_join_of_unknown_outcome_does_not_look_like_another_broker(store, start_node, monkeypatch):
+    monkeypatch.setattr(membership_module, "REJOIN_S", 0.01)
+    real = SqliteStore.txn
+
+    async def txn(self, compare, then, orelse=()):
+        result = await real(self, compare, then, orelse)
+        if len(compare) == 2 and "/brokers/" in compare[0].key:
+            monkeypatch.setattr(SqliteStore, "txn", real)
+            raise Ambiguous("no answer")
+        return result
+
+    async with start_node(store) as first:
+        await first.membership.close()
+    monkeypatch.setattr(SqliteStore, "txn", txn)
+    async with start_node(store, directory_id=UUID(int=2)) as second:
+        assert second.image.brokers[1].directory == str(UUID(int=2))
+
+
+async def test_who_joins_in_the_very_moment_after_another_was_its_node_is_told(store, start_node, monkeypatch):
+    monkeypatch.setattr(membership_module, "REJOIN_S", 0.01)
+    real = SqliteStore.txn
+
+    async with start_node(store, directory_id=UUID(int=2)) as node:
+        await node.membership.end_former_life()
+
+        async def txn(self, compare, then, orelse=()):
+            if "/brokers/" in compare[0].key:
+                monkeypatch.setattr(SqliteStore, "txn", real)
+                async with start_node(store) as other:
+                    await other.membership.close()
+            return await real(self, compare, then, orelse)
+
+        monkeypatch.setattr(SqliteStore, "txn", txn)
+        with pytest.raises(NodeIdTaken):
+            await node.membership.join()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from tests.unit.cluster.cluster_of_three import make_topic, put_state, settled, three
+from tests.unit.cluster.cluster_of_three import make_topic, put_state, settled, three, until
 
 from penstock.cluster import membership
 from penstock.cluster.image import NO_LEADER, partition_state
@@ -113,6 +113,25 @@ async def test_a_broker_whose_image_lags_does_not_add_one_that_died(nodes, monke
     monkeypatch.setattr(SqliteStore, "txn", txn)
     with pytest.raises(IneligibleReplica):
         await nodes[0].partitions.change_isr(topic.id, 0, seen, [1, 2, 3], {3: epoch})
+
+
+async def test_a_leader_that_asks_again_hears_that_one_was_added_though_it_is_gone_by_now(nodes, monkeypatch):
+    topic = await make_topic(nodes)
+    seen = await put_state(nodes, topic, isr=(1, 2), partition_epoch=1)
+    epochs = {3: nodes[2].membership.broker_epoch}
+    real = SqliteStore.txn
+
+    async def txn(self, compare, then, orelse=()):
+        monkeypatch.setattr(SqliteStore, "txn", real)
+        # An attempt before, whose answer was lost.
+        assert (await self.txn(compare, then, orelse)).ok
+        await self.revoke(nodes[2].membership.lease_id)
+        return await self.txn(compare, then, orelse)
+
+    monkeypatch.setattr(SqliteStore, "txn", txn)
+    with pytest.raises(PartitionMoved) as moved:
+        await nodes[0].partitions.change_isr(topic.id, 0, seen, [1, 2, 3], epochs)
+    assert moved.value.actual.isr == (1, 2, 3)
 
 
 async def test_a_broker_that_is_stopping_is_not_added(nodes):
@@ -334,6 +353,24 @@ async def test_an_unclean_election_is_for_what_has_no_leader(nodes):
     assert (outcomes[places[0]].leader, outcomes[places[0]].isr) == (1, (1,))
     assert isinstance(outcomes[places[1]], ElectionNotNeeded)
     assert isinstance(outcomes[places[2]], EligibleLeadersNotAvailable)
+
+
+async def test_an_unclean_election_does_not_pass_over_one_who_is_back_but_not_in_the_image_yet(nodes, monkeypatch):
+    topic = await make_topic(nodes)
+    await put_state(nodes, topic, isr=(1,), partition_epoch=1)
+    await nodes[0].membership.close()
+    await until(lambda: 1 not in nodes[1].image.brokers)
+    real = SqliteStore.txn
+
+    async def txn(self, compare, then, orelse=()):
+        monkeypatch.setattr(SqliteStore, "txn", real)
+        await nodes[0].membership.join()
+        return await self.txn(compare, then, orelse)
+
+    monkeypatch.setattr(SqliteStore, "txn", txn)
+    (outcome,) = (await nodes[1].partitions.elect([(topic.id, 0)], ElectionMode.UNCLEAN)).values()
+    assert isinstance(outcome, ElectionNotNeeded)
+    assert (await stored(nodes[1], topic)).leader == 1
 
 
 # Reassignments

@@ -143,7 +143,7 @@ async def test_whatever_happens_at_once_the_rules_hold_and_peace_returns(store, 
         assert history.changes > STEPS / 4
 
 
-@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("call", range(8))
 async def test_a_lease_lost_at_any_step_of_joining_ends_in_one_registration(store, start_node, monkeypatch, call):
     monkeypatch.setattr(membership_module, "REJOIN_S", 0.01)
     async with three(store, start_node, ttl_s=0.3, is_running=True) as nodes:
@@ -183,8 +183,11 @@ async def test_a_lease_lost_at_any_step_of_joining_ends_in_one_registration(stor
             seen = nodes[0].image.brokers.get(2)
             return seen is not None and seen.epoch == node.membership.broker_epoch and is_registered(node)
 
-        await until(is_in)
-        assert (await store.txn(node.membership.registration_fence(), [])).ok
+        # Of a lease lost after all was written nobody has heard at first.
+        async with asyncio.timeout(20):
+            await until(is_in)
+            while not (await store.txn(node.membership.registration_fence(), [])).ok:
+                await until(is_in)
 
 
 def is_registered(node) -> bool:

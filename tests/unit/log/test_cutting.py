@@ -421,7 +421,7 @@ async def test_damage_that_a_reader_meets_is_told_once_to_whoever_can_rebuild_th
     file.write_at(8, (b"\xff" * 4,))
     for _ in range(3):
         with pytest.raises(CorruptMessage):
-            log.read(Offset(0), 1000, log.next_offset)
+            log.read(Offset(0), 1000, log.next_offset, cached_only=False)
     assert len(told) == 1
     assert "no record batch at byte 0" in caplog.text
     logs.take_offline(AT, StorageFailed("orders-0 is damaged"))

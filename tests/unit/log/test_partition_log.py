@@ -231,12 +231,13 @@ def test_a_closed_segment_that_has_lost_its_end_is_an_error_and_not_a_gap(direct
     lost = size // 155 * 2
     for offset in range(lost, 10):
         for cached_only in (True, False):
+            log._damage_is_told = False  # each is the first to meet it
             with pytest.raises(CorruptMessage, match=f"byte {size} of"):
                 log.read(Offset(offset), 1000, log.next_offset, cached_only=cached_only)
-    assert values_in(log.read(Offset(10), 1000, log.next_offset))[0] == values[10]
+    assert values_in(log.read(Offset(10), 1000, log.next_offset, cached_only=False))[0] == values[10]
     if lost:
-        assert values_in(log.read(Offset(0), 1000, log.next_offset)) == values[:lost]
-    assert log.read(Offset(8), 1000, Offset(8)) == b""
+        assert values_in(log.read(Offset(0), 1000, log.next_offset, cached_only=False)) == values[:lost]
+    assert log.read(Offset(8), 1000, Offset(8), cached_only=False) == b""
 
 
 def test_a_read_on_a_thread_keeps_its_place_when_segments_go_meanwhile(directory: Path) -> None:
@@ -355,6 +356,44 @@ def test_a_broken_batch_is_an_error_and_not_an_endless_search(
             with pytest.raises(CorruptMessage, match=f"byte {position // 155 * 155}"):
                 log.read(Offset(14), 1000, Offset(end), cached_only=False)
     assert caplog.text.count("no record batch at byte 1085") == 1, "said once, not with every fetch"
+
+
+@pytest.mark.parametrize("asked", [0, 5, 6])
+def test_a_bit_that_flipped_in_an_old_segment_is_found_when_it_is_read_from_the_disk(
+    directory: Path, asked: int
+) -> None:
+    log = open_at(directory, segment_bytes=155 * 4)
+    values = fill(log, 10)
+    told: list[object] = []
+    log.on_damage = told.append
+    content = bytearray((directory / "00000000000000000000.log").read_bytes())
+    content[155 * 3 + 100] ^= 1  # in a record of the batch that holds offset 6
+    (directory / "00000000000000000000.log").write_bytes(content)
+    assert log.read(Offset(asked), 1000, Offset(20)), "what the page cache has is not checked"
+    with pytest.raises(CorruptMessage, match=r"the batch at offset 6 of 0{20}\.log"):
+        log.read(Offset(asked), 1000, Offset(20), cached_only=False)
+    assert len(told) == 1
+    assert log.read(Offset(asked), 1000, Offset(20)) is None, "now the page cache has it, and it is checked every time"
+    with pytest.raises(CorruptMessage):
+        log.read(Offset(asked), 1000, Offset(20), cached_only=False)
+    assert len(told) == 1
+    assert values_in(log.read(Offset(8), 1000, Offset(20), cached_only=False))[:2] == values[8:10]
+
+
+def test_a_batch_cut_short_at_the_end_of_a_read_from_the_disk_is_not_held_against_its_checksum(directory: Path) -> None:
+    log = open_at(directory)
+    values = fill(log, 10)
+    for size_max in range(155, 155 * 3):
+        chunk = log.read(Offset(4), size_max, Offset(20), cached_only=False)
+        assert chunk is not None
+        assert len(chunk) == size_max
+        assert values_in(chunk) == values[4 : 4 + size_max // 155 * 2]
+
+
+def test_a_length_that_cannot_be_is_found_behind_the_first_batch_of_a_read_from_the_disk(directory: Path) -> None:
+    log = damaged(directory, 155 * 7 + 8, (-12).to_bytes(4, "big", signed=True))
+    with pytest.raises(CorruptMessage, match=r"offset 14 .* cannot be 0 bytes long"):
+        log.read(Offset(8), 1000, Offset(20), cached_only=False)
 
 
 def test_a_file_that_ends_early_is_an_error_and_not_silence(directory: Path) -> None:

@@ -86,6 +86,22 @@ async def test_a_commit_that_fails_is_told_through_what_the_append_gave(
         await committed
 
 
+async def test_a_log_that_cannot_be_read_to_its_end_is_not_taken_for_a_short_one(
+    tmp_path: Path, refusing: Refusing
+) -> None:
+    disk = WatchedDisk(RealDisk(), refusing)
+    log = open_at(tmp_path / str(AT), disk=disk, durability="page-cache")
+    ledger = PartitionLedger(Partition(AT, TOPIC_ID, LeaderEpoch(3), log), SystemClock(), disk)
+    await ledger.append(batch("a"))
+    refusing.kind = "sync"
+    with pytest.raises(StorageFailed):
+        await log.sync.wait_for(log.next_offset)
+    with pytest.raises(StorageFailed):
+        await contents(ledger)
+    log.close()
+    disk.close()
+
+
 async def test_a_marker_is_appended_as_a_batch_is_and_fences_what_it_has_ended(ledger: PartitionLedger) -> None:
     transactional: dict[str, Any] = {"producer": 7, "is_transactional": True}
     await ledger.append(bytes(make_batch("a", timestamp=NOW, **transactional)[0]))

@@ -222,3 +222,33 @@ async def test_deleted_records_wait_for_the_followers(partition: Partition) -> N
     partition.heard(FAR, LIFE, Offset(2), Offset(1))
     assert started.done()
     assert partition.started(Offset(1)) is None
+
+
+async def test_deleted_records_wait_for_nobody_when_the_last_follower_is_gone(partition: Partition) -> None:
+    send(partition, "a", "b")
+    for node in (NEAR, FAR):
+        hear(partition, node, 2)
+    partition.log.advance_start(Offset(1))
+    started = partition.started(Offset(1))
+    assert started is not None
+    partition.adopt(PartitionState(ME, 5, (ME,), (ME,), 2), ME)
+    assert started.done()
+
+
+async def test_what_others_acknowledged_too_is_synced_when_they_are_gone(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    wait_for = partition.log.sync.wait_for
+    monkeypatch.setattr(
+        type(partition.log.sync), "wait_for", lambda _, offset: asked.append(offset) or wait_for(offset)
+    )
+    send(partition)
+    for node in (NEAR, FAR):
+        hear(partition, node, 1)
+    assert (partition.high_watermark, asked) == (1, [])
+    partition.adopt(state(ME, version=2, elr=(NEAR,)), ME)
+    assert asked == [1]
+    partition.follow(state(NEAR, leader=NEAR, epoch=6, version=3))
+    partition.lead(state(ME, epoch=7, version=4), ME)
+    assert asked == [1, 1], "nor does a new leader know who else had it"

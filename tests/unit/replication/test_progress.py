@@ -65,6 +65,15 @@ def test_one_that_was_just_dropped_is_not_taken_for_one_that_returns() -> None:
     assert committed(progress, high_watermark=40, now=1.0) == 50
 
 
+def test_one_that_is_stopping_is_not_taken_for_one_that_returns_though_it_still_asks() -> None:
+    progress = led(isr=(ME, NEAR))
+    hear(progress, NEAR, 50)
+    hear(progress, FAR, 40)
+    assert committed(progress, high_watermark=40) == 40
+    progress.followers[FAR].is_leaving = True
+    assert committed(progress, high_watermark=40) == 50
+
+
 def test_one_we_asked_to_add_counts_before_the_store_has_said_yes() -> None:
     progress = led(isr=(ME, NEAR))
     hear(progress, NEAR, 50)

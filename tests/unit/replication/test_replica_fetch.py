@@ -1,13 +1,17 @@
 """Fetch as replicas and as consumers near a replica ask it: what a leader says to whom."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.replication.cluster import Cluster, running_cluster
 
+from penstock.disk import RealFile
 from penstock.errors import ErrorCode
+from penstock.model import Offset
 from penstock.wire.apis import ApiKey
 
 NODES = (1, 2, 3)
@@ -158,3 +162,59 @@ async def test_ends_are_asked_of_the_leader_alone(cluster: Cluster) -> None:
 
     assert (await latest(leader)).offset == 3
     assert (await latest(follower)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("is_replica", [True, False])
+async def test_a_read_from_disk_that_ends_after_the_leadership_did_says_nothing_of_offsets(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_replica: bool
+) -> None:
+    leader, follower, life = await leader_and_follower(cluster)
+    partition, broker = cluster.replica(leader, "orders"), cluster.brokers[leader]
+    assert partition.state is not None
+    await cluster.stop_fetching(follower)
+    read, run = partition.log.read, broker.disk.run
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    def read_cold(*arguments: Any, cached_only: bool = True, **how: Any) -> memoryview | None:
+        return None if cached_only else read(*arguments, cached_only=False, **how)
+
+    async def run_late(work: Callable[..., Any], *arguments: Any) -> Any:
+        begun.set()
+        await may_go_on.wait()
+        return await run(work, *arguments)
+
+    monkeypatch.setattr(partition.log, "read", read_cold)
+    monkeypatch.setattr(broker.disk, "run", run_late)
+    who = {"replica": follower, "life": life, "epoch": 0, "last_epoch": 0} if is_replica else {}
+    asked = asyncio.ensure_future(fetch(cluster, leader, offset=2, **who))
+    await begun.wait()
+    monkeypatch.undo()
+    # Another leads, which has less; here the log is cut to that.
+    partition.follow(replace(partition.state, leader=follower, leader_epoch=1, partition_epoch=9))
+    partition.cut(await broker.logs.truncate(partition.log, Offset(1)))
+    may_go_on.set()
+    # A replica that is told that its offset is out of range lets go of everything, a consumer goes who knows where.
+    assert (await asked).error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+async def test_a_bit_that_flipped_on_the_leaders_disk_is_served_to_nobody_and_the_replica_is_made_anew(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await cluster.leader("orders")
+    for number in range(3, 20):
+        await cluster.send(leader, "orders", f"value-{number}" * 50)
+    broker, partition = cluster.brokers[leader], cluster.replica(leader, "orders")
+    segment = partition.log.segments[0]
+    content = bytearray(segment.path().read_bytes())
+    content[segment.position_of(Offset(10)) + 200] ^= 1
+    segment.path().write_bytes(content)
+    # All that was written is long out of the page cache: every read is one from the disk.
+    monkeypatch.setattr(RealFile, "read_cached", lambda *_: None)
+    assert (await fetch(cluster, leader, offset=3)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    await cluster.until(lambda: broker.metrics.replicas_rebuilt.value == 1)
+    await cluster.in_sync("orders", *NODES)
+    expected = [f"value-{number}" * (50 if number > 2 else 1) for number in range(20)]
+    assert [cluster.values(node, "orders", 20) for node in NODES] == [expected] * 3
+    answer = await fetch(cluster, await cluster.leader("orders"), offset=3)
+    assert answer.error_code == ErrorCode.NONE
+    assert b"value-10" in answer.records

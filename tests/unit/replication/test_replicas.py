@@ -20,7 +20,7 @@ from penstock.model import TopicPartition
 from penstock.replication.replicas import Replicas
 from penstock.replication.waiting import FetchWait
 
-NODE = 1
+NODE, OTHER = 1, 2
 OLD, NEW = UUID(int=1), UUID(int=2)
 CONFIG = TopicConfig(file_delete_delay_ms=0)
 
@@ -131,3 +131,36 @@ async def test_how_far_everything_is_committed_is_told_for_all_partitions(replic
     send(replicas, "a")
     assert replicas.committed_offsets() == {TopicPartition("orders", 0): 1, TopicPartition("orders", 1): 0}
     assert replicas.stable_offsets() == replicas.committed_offsets()
+
+
+async def test_a_rebuild_of_a_topic_that_went_leaves_a_new_one_of_its_name_alone(replicas: Replicas) -> None:
+    followed = PartitionState(OTHER, 3, (OTHER,), (OTHER, NODE), 1)
+    replicas.host("orders", OLD, CONFIG, {0: followed})
+    damaged = replicas.topics["orders"].partitions[0]
+
+    async def take_long() -> bool:
+        """Meanwhile the topic is deleted and made anew."""
+        replicas.drop("orders")
+        host(replicas, NEW)
+        send(replicas, "of the new one")
+        return True
+
+    assert not await replicas.rebuild(damaged, take_long)
+    assert not await replicas.rebuild(damaged, take_long), "it is none of ours any more"
+    log = replicas.find_by_id(NEW, 0).log
+    assert replicas.failures() == []
+    assert all_values(log) == ["of the new one"]
+
+
+async def test_a_follower_that_somebody_counts_on_is_not_rebuilt(replicas: Replicas) -> None:
+    followed = PartitionState(OTHER, 3, (OTHER, NODE), (OTHER, NODE), 1)
+    replicas.host("orders", OLD, CONFIG, {0: followed})
+    partition = replicas.topics["orders"].partitions[0]
+    log = partition.log
+
+    async def refuse() -> bool:
+        return False
+
+    assert not await replicas.rebuild(partition, refuse)
+    assert partition.log is log
+    assert log.failure is None

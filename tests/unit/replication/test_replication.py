@@ -1,6 +1,7 @@
 """Leaders and followers: what is acknowledged is where it should be, whoever dies."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from tests.unit.replication.cluster import Cluster, running_cluster
 
 from penstock.errors import CorruptMessage, ErrorCode
+from penstock.log.partition_log import PartitionLog
+from penstock.model import Offset, TopicPartition
 from penstock.wire.apis import ApiKey
 
 NODES = (1, 2, 3)
@@ -179,6 +182,35 @@ async def test_damage_found_while_running_is_set_aside_and_fetched_anew(cluster:
     assert cluster.values(follower, "orders", 20) == cluster.values(first, "orders", 20)
 
 
+async def test_a_log_that_is_being_cut_is_not_taken_for_a_broken_one(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.create("orders")
+    first = await cluster.leader("orders")
+    follower = next(node for node in NODES if node != first)
+    await cluster.send(first, "orders", "kept")
+    await cluster.send(first, "orders", "cut")
+    broker, partition = cluster.brokers[follower], cluster.replica(follower, "orders")
+    is_cut, go_on = asyncio.Event(), asyncio.Event()
+    log = partition.log
+
+    async def work() -> PartitionLog:
+        cut = await broker.logs.truncate(log, Offset(1))
+        is_cut.set()
+        await go_on.wait()
+        return cut
+
+    cutting = asyncio.ensure_future(broker.replicas.cut(partition, work))
+    await is_cut.wait()
+    assert partition.log.failure is not None
+    broker.repairs.check()
+    go_on.set()
+    await cutting
+    await cluster.until(lambda: partition.log.next_offset == 2)
+    assert "given up" not in caplog.text
+    assert cluster.values(follower, "orders", 2) == ["kept", "cut"]
+
+
 async def test_groups_and_their_offsets_move_with_their_partition(cluster: Cluster) -> None:
     await cluster.create("orders")
     found = await cluster.request(1, ApiKey.FIND_COORDINATOR, 3, key="readers", key_type=0)
@@ -221,3 +253,77 @@ async def test_groups_and_their_offsets_move_with_their_partition(cluster: Clust
             )
             offset = reply.topics[0].partitions[0].committed_offset if reply.topics else -1
             await asyncio.sleep(0.01)
+
+
+async def test_a_damaged_replica_is_in_sync_for_nobody_when_its_log_is_set_aside(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create("orders")
+    first = await cluster.leader("orders")
+    follower = next(node for node in NODES if node != first)
+    broker = cluster.brokers[follower]
+    await cluster.send(first, "orders", "acknowledged")
+    renew_epoch, set_damaged_aside = broker._membership.renew_epoch, broker.logs.set_damaged_aside
+    counted: list[bool] = []
+
+    def is_counted() -> bool:
+        return follower in broker.image.topics["orders"].partitions[0].isr
+
+    async def renew_late() -> None:
+        # As long as its former life lasts, the leader may take it back: what it fetches is all there.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await cluster.until(is_counted)
+        await renew_epoch()
+
+    async def look_and_set_aside(at: TopicPartition) -> None:
+        counted.append(is_counted())
+        await set_damaged_aside(at)
+
+    monkeypatch.setattr(broker._membership, "renew_epoch", renew_late)
+    monkeypatch.setattr(broker.logs, "set_damaged_aside", look_and_set_aside)
+    cluster.replica(follower, "orders").log.tell_damage(CorruptMessage("no batch at byte 7"))
+    await cluster.until(lambda: broker.metrics.replicas_rebuilt.value == 1)
+    assert counted == [False]
+    await cluster.in_sync("orders", *NODES)
+    assert cluster.values(follower, "orders", 1) == ["acknowledged"]
+
+
+async def test_damage_found_while_out_of_sync_is_rebuilt_too(cluster: Cluster) -> None:
+    await cluster.create("orders")
+    first = await cluster.leader("orders")
+    follower = next(node for node in NODES if node != first)
+    await cluster.stop_fetching(follower)
+    await cluster.send(first, "orders", "missed", acks=1)
+    await cluster.in_sync("orders", *(node for node in NODES if node != follower))
+    cluster.replica(follower, "orders").log.tell_damage(CorruptMessage("no batch at byte 7"))
+    await cluster.until(lambda: cluster.brokers[follower].metrics.replicas_rebuilt.value == 1)
+    await cluster.in_sync("orders", *NODES)
+
+
+async def test_deleting_records_tells_a_leadership_that_ended_meanwhile_of_that_partition_alone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.leader("orders")
+    await cluster.send(leader, "orders", "deleted")
+    partition, logs = cluster.replica(leader, "orders"), cluster.brokers[leader].logs
+    save_points = logs.save_points
+
+    async def save_and_resign() -> None:
+        await save_points()
+        assert partition.state is not None
+        partition.follow(partition.state)
+
+    monkeypatch.setattr(logs, "save_points", save_and_resign)
+    reply = await cluster.request(
+        leader,
+        ApiKey.DELETE_RECORDS,
+        topics=[{"name": name, "partitions": [{"partition_index": 0, "offset": 1}]} for name in ("orders", "gone")],
+        timeout=5_000,
+    )
+    codes = {topic.name: topic.partitions[0].error_code for topic in reply.topics}
+    assert codes == {
+        "orders": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }

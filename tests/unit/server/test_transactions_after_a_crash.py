@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ErrorCode
+from penstock.errors import CoordinatorLoadInProgress, ErrorCode
 from penstock.records.record import Record, encode_batch
 from penstock.testing import EmbeddedBroker
 from penstock.wire.apis import ApiKey
@@ -95,4 +95,7 @@ def is_ended(broker: EmbeddedBroker, at: tuple[str, int]) -> bool:
 
 
 def state(broker: EmbeddedBroker) -> str:
-    return broker.broker.transactions.describe("t").state
+    try:
+        return broker.broker.transactions.describe("t").state
+    except CoordinatorLoadInProgress:
+        return "not loaded yet"

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ func main() {
 // A client in a test comes back at once, and looks for new topics often.
 func settings(bootstrap string, more ...kgo.Opt) []kgo.Opt {
 	return append([]kgo.Opt{
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.AllowAutoTopicCreation(),
 		kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.MetadataMaxAge(300 * time.Millisecond),

@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/IBM/sarama"
 	"penstock/clients/driver"
@@ -51,7 +52,7 @@ func (it *driven) admin(bootstrap string) (sarama.ClusterAdmin, error) {
 	if admin, known := it.admins[bootstrap]; known {
 		return admin, nil
 	}
-	admin, err := sarama.NewClusterAdmin([]string{bootstrap}, settings())
+	admin, err := sarama.NewClusterAdmin(strings.Split(bootstrap, ","), settings())
 	if err == nil {
 		it.admins[bootstrap] = admin
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,7 +86,7 @@ func openMember(with driver.OpenConsumer, config *sarama.Config) (consumer, erro
 	config.Consumer.Group.Rebalance.Retry.Max = retries
 	config.Consumer.Group.Rebalance.Retry.Backoff = quick
 	config.Consumer.Group.InstanceId = with.InstanceID
-	group, err := sarama.NewConsumerGroup([]string{with.Bootstrap}, with.Group, config)
+	group, err := sarama.NewConsumerGroup(strings.Split(with.Bootstrap, ","), with.Group, config)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +163,7 @@ type reader struct {
 }
 
 func openReader(with driver.OpenConsumer, config *sarama.Config) (consumer, error) {
-	client, err := sarama.NewClient([]string{with.Bootstrap}, config)
+	client, err := sarama.NewClient(strings.Split(with.Bootstrap, ","), config)
 	if err != nil {
 		return nil, err
 	}

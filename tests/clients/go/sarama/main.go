@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,7 +89,7 @@ func (it *driven) openProducer(with driver.OpenProducer) (any, error) {
 		}
 		config.Net.MaxOpenRequests = 1
 	}
-	producer, err := sarama.NewAsyncProducer([]string{with.Bootstrap}, config)
+	producer, err := sarama.NewAsyncProducer(strings.Split(with.Bootstrap, ","), config)
 	if err != nil {
 		return nil, err
 	}

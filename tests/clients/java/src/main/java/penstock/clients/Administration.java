@@ -14,11 +14,13 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.DescribeClusterResult;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.quota.ClientQuotaAlteration;
@@ -58,6 +60,11 @@ final class Administration {
             Map.of(place(with), RecordsToDelete.beforeOffset(with.get("before").asLong())))
             .lowWatermarks().get(place(with)).get().lowWatermark());
         add("describe_cluster", Administration::describeCluster);
+        add("elect_leader", (admin, with) -> admin.electLeaders(
+            ElectionType.valueOf(text(with, "election")), Set.of(place(with))).all().get());
+        add("reassign", Administration::reassign);
+        add("reassignments", (admin, with) -> PollingConsumer.names(
+            admin.listPartitionReassignments().reassignments().get().keySet()));
         add("log_dirs", Administration::logDirs);
         add("set_quota", Administration::setQuota);
         add("quotas", Administration::quotas);
@@ -147,6 +154,13 @@ final class Administration {
         described.nodes().get().forEach(node -> brokers.add(List.of(node.id(), node.host(), node.port())));
         return Map.of(
             "cluster_id", described.clusterId().get(), "controller", described.controller().get().id(), "brokers", brokers);
+    }
+
+    private static Object reassign(Admin admin, JsonNode with) throws Exception {
+        List<Integer> replicas = new ArrayList<>();
+        with.get("replicas").forEach(replica -> replicas.add(replica.asInt()));
+        NewPartitionReassignment wanted = new NewPartitionReassignment(replicas);
+        return admin.alterPartitionReassignments(Map.of(place(with), Optional.of(wanted))).all().get();
     }
 
     private static Object logDirs(Admin admin, JsonNode with) throws Exception {
