@@ -149,7 +149,9 @@ def _felt_move(cluster: Cluster, admin: AdminClient) -> float:
             producer.produce("bench", VALUE, partition=0, on_delivery=lambda *_: acked_at.append(time.perf_counter()))
             producer.poll(POLL_S_MIN)
 
-    run(1.0)
+    producer.produce("bench", VALUE, partition=0)
+    producer.flush(30)  # librdkafka looks for a broker that gives it an id every 500 ms
+    run(0.5)
     began = len(acked_at)
     _turn_replicas(cluster, admin)
     admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition("bench", 0)])

@@ -55,7 +55,7 @@ def check_directory(directory: Path, report: Report) -> int | None:
     if logs and METADATA_FILE not in names:
         report.notes.append(
             f"{directory} holds logs but no {METADATA_FILE}: right for a broker whose metadata is elsewhere "
-            f"(penstock.metadata); another one does not know these topics before {METADATA_FILE} is put back from a copy"
+            f"(penstock.metadata); another does not know these topics until {METADATA_FILE} is put back from a copy"
         )
     for name in sorted(name for name in names if name.endswith(STRAY_DIRECTORY_SUFFIX)):
         report.notes.append(f"{name} holds records of a topic that is gone; delete it when it is not needed")
