@@ -147,7 +147,12 @@ class Input(threading.Thread):
 
 @pytest.fixture
 def broker(penstock_broker_factory: BrokerFactory) -> EmbeddedBroker:
-    return penstock_broker_factory({"group.min.session.timeout.ms": "100"})
+    return penstock_broker_factory(
+        {
+            "group.min.session.timeout.ms": "100",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+        }
+    )
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ and whoever starts it again has it take over what it left: its transactional id 
 """
 
 import sys
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -15,6 +16,8 @@ OUTPUT = "output"
 GROUP = "transformers"
 BATCH = 7  # no divisor of anything, so that transactions end in odd places
 CALL_S = 20
+# Whoever freezes between its offsets and the commit holds them back from the others for so long.
+TRANSACTION_MS = 3000
 QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
 OWNS = "owns "
 STEPS = ("begun", "sent", "offsets", "committed")
@@ -44,9 +47,25 @@ def main(bootstrap: str, name: str, *, is_static: bool) -> None:
     if is_static:
         settings["group.instance.id"] = name
     consumer = Consumer(settings)
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, **QUICK})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": TRANSACTION_MS,
+            "linger.ms": 0,
+            **QUICK,
+        }
+    )
     producer.init_transactions(CALL_S)
-    consumer.subscribe([INPUT], on_assign=lambda _, owned: say(f"{OWNS}{len(owned)}"))
+    # Of the assignment that the messages come by: one that the group has dropped meanwhile no longer knows its own
+    # name, and offsets of nobody in particular are taken from whoever sends them.
+    as_member: list[Any] = []
+
+    def assigned(_: Consumer, owned: list[TopicPartition]) -> None:
+        as_member[:] = [consumer.consumer_group_metadata()]
+        say(f"{OWNS}{len(owned)}")
+
+    consumer.subscribe([INPUT], on_assign=assigned)
     while True:
         messages = consumer.consume(BATCH, 0.1)
         reached: dict[int, int] = {}
@@ -68,7 +87,7 @@ def main(bootstrap: str, name: str, *, is_static: bool) -> None:
         producer.flush(CALL_S)
         say(next(steps))
         offsets = [TopicPartition(INPUT, partition, offset) for partition, offset in reached.items()]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), CALL_S)
+        producer.send_offsets_to_transaction(offsets, as_member[0], CALL_S)
         say(next(steps))
         producer.commit_transaction(CALL_S)
         say(next(steps))
