@@ -17,7 +17,7 @@ help:
 	@echo "make chaos   a real cluster under 40 faults: kills, pauses, cuts, bad disks and clocks; nothing may be lost"
 	@echo "make soak    the same for up to two hours, with simulated seeds; SOAK_MINUTES=n for less"
 	@echo "make serve   a broker on 127.0.0.1:9092, data in ./data"
-	@echo "make check   format, lint, types, floors, unit and property tests (a minute and a half on two cores)"
+	@echo "make check   format, lint, types, floors, unit and property tests (some minutes on two cores)"
 	@echo "make bench   the benchmarks, as JSON in benchmarks/results"
 	@echo "make docs    write the generated pages of docs/ anew"
 	@echo "make setup   only the virtual environment and, as root, the Debian packages tests use"
