@@ -204,10 +204,6 @@ class MetadataStore(Protocol):
         """End somebody else's lease: for a broker that knows its own former life is over."""
         ...
 
-    async def compact(self, revision: int) -> None:
-        """Forget the history up to `revision`; a watch that would need it ends with Compacted."""
-        ...
-
     async def close(self) -> None: ...
 
 

@@ -33,7 +33,7 @@ from penstock.model import INTERNAL_TOPICS, TopicId
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.5
-# Orphans and old history do no harm but take room.
+# Orphans do no harm but take room.
 CLEANING_INTERVAL_S = 300.0
 
 
@@ -60,7 +60,6 @@ class Supervisor:
         config: BrokerConfig,
         controller: Controller,
     ) -> None:
-        self._store = store
         self._image = feed.image
         self._membership = membership
         self._config = config
@@ -74,7 +73,6 @@ class Supervisor:
         self._due: dict[Place, None] = {}
         self._balancing = _Round(lambda: float(config.leader_imbalance_check_interval_seconds))
         self._cleaning = _Round(lambda: CLEANING_INTERVAL_S)
-        self._old_revision = 0
         feed.subscribe(self._image_changed)
         membership.on_elected = self._woken.set
 
@@ -174,10 +172,6 @@ class Supervisor:
     async def _clean(self) -> None:
         if orphans := await self._orphans.clean():
             logger.info("%d partitions that belong to no topic were removed", orphans)
-        # History is kept from one round to the next, for brokers that are a little behind.
-        if self._old_revision:
-            await self._store.compact(self._old_revision)
-        self._old_revision = self._image.revision
 
     async def _wait(self) -> None:
         with contextlib.suppress(TimeoutError):

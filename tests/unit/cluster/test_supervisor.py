@@ -14,7 +14,7 @@ from penstock.cluster.layout import encode
 from penstock.cluster.overrides import ConfigChange, ConfigOp, ConfigResource
 from penstock.cluster.partition_writes import check_step
 from penstock.cluster.sqlite_store import SqliteStore
-from penstock.cluster.store import Ambiguous, Compacted, Put, Unavailable
+from penstock.cluster.store import Ambiguous, Put, Unavailable
 from penstock.cluster.supervisor import unbalanced
 from penstock.cluster.topic_plan import NewTopic
 from penstock.config.setting import Scope
@@ -321,21 +321,6 @@ async def test_the_controller_removes_what_crashes_left_of_topics(nodes):
     await nodes[0].feed.reached(result.revision)
     await nodes[0].supervisor.look()
     assert await nodes[0].store.get(layout.partition(UUID(int=9), 0)) is None
-
-
-async def test_old_history_is_forgotten_a_round_later(nodes):
-    controller = nodes[0]
-    await make_topic(nodes)
-    await look(controller)
-    until_then = controller.image.revision
-    await make_topic(nodes, name="later")
-    controller.supervisor._cleaning.next_at = 0.0
-    await look(controller)
-    with pytest.raises(Compacted) as gone:
-        await anext(aiter(controller.store.watch(controller.image.layout.prefix, 1)))
-    assert gone.value.revision == until_then
-    revision = await anext(aiter(controller.store.watch(controller.image.layout.prefix, until_then + 1)))
-    assert revision.number > until_then
 
 
 async def test_a_broker_that_is_not_the_controller_supervises_nothing(nodes):
