@@ -75,7 +75,7 @@ class _Bounds(NamedTuple):
 
     high_watermark: Offset
     last_stable_offset: Offset
-    end: Offset  # one of the two
+    end: Offset  # one of the two; for a replica the end of the log
     is_committed: bool
 
 
