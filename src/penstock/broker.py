@@ -62,6 +62,7 @@ from penstock.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
+BUSY_CHECK_MS = 1_000
 LAG_CHECK_MS = 1_000
 LOAD_RETRY_S = 0.5
 
@@ -184,6 +185,7 @@ class Broker:
         await self.listener.serve(Dispatcher(context))
         self._is_serving = True
         self._run(self._every(lambda: config.log_flush_offset_checkpoint_interval_ms, self.logs.checkpoint))
+        self._run(self._every(lambda: BUSY_CHECK_MS, self.logs.checkpoint_busy))
         self._run(self._every(lambda: config.log_retention_check_interval_ms, self._apply_retention))
         self._run(self._every(lambda: config.producer_id_expiration_check_interval_ms, self._expire_producers))
         self._run(self._every(lambda: config.log_cleaner_backoff_ms, self.compact))

@@ -78,6 +78,8 @@ class PartitionLog:
         self.producers = state.producers
         self.aborted = state.aborted
         self.snapshot_offset = state.snapshot_offset
+        # Batches since the last checkpoint: what recovery, and a cut, would have to read again.
+        self.unsaved_batches = 0
         self.epochs = state.epochs
         self.failure: PenstockError | None = None
         # Set by a failed fsync: what lies above is only in the page cache, if anywhere. And by end(): nothing is left.
@@ -123,6 +125,7 @@ class PartitionLog:
         except OSError as error:
             raise self._write_failed(error) from error
         self.next_offset = segment.next_offset
+        self.unsaved_batches += 1
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
         if header.producer_id >= 0:
@@ -183,6 +186,7 @@ class PartitionLog:
             if header.producer_id >= 0:
                 follow(self.producers, self.aborted, header, marker, now_ms)
         self.next_offset = segment.next_offset
+        self.unsaved_batches += len(run)
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
 

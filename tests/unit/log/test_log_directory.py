@@ -201,6 +201,21 @@ async def test_a_checkpoint_syncs_and_writes_down_how_far_each_log_is_safe(tmp_p
     assert (tmp_path / "a-0" / f"{5:020d}.snapshot").exists()
 
 
+async def test_a_log_with_many_batches_is_checkpointed_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.directory.BUSY_BATCHES", 5)
+    logs = await start(tmp_path)
+    fill(logs.logs[A], 5)
+    fill(logs.logs[B], 4)
+    await logs.checkpoint_busy()
+    assert read_offsets(RealDisk(), tmp_path / RECOVERY_POINTS) == {A: 5}
+    fill(logs.logs[A], 4)
+    fill(logs.logs[B], 1)
+    await logs.checkpoint_busy()
+    assert read_offsets(RealDisk(), tmp_path / RECOVERY_POINTS) == {A: 5, B: 5}
+
+
 async def test_what_one_log_cannot_do_does_not_keep_the_others_from_their_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
