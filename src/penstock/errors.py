@@ -180,6 +180,10 @@ class StorageFailed(PenstockError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class StorageUnavailable(StorageFailed):
+    """The file system refused what opening a log needs (no space, too many files): the log may well be whole."""
+
+
 class InvalidRequest(PenstockError):
     code = ErrorCode.INVALID_REQUEST
 

@@ -97,13 +97,26 @@ class Faults:
         if len(self.cluster.nodes) == 1:
             # Nobody else has anything, but what its broker acknowledged is synced: a failure must cost nothing.
             return True
-        in_sync_everywhere = {
+        in_sync_everywhere = self._in_sync_everywhere()
+        self._damaged -= in_sync_everywhere
+        return not self._damaged and not self._rotten and len(in_sync_everywhere) == len(self.cluster.nodes)
+
+    def may_end(self, nodes: list[Node]) -> bool:
+        """Whether these may end uncleanly: if somebody has lost its disk, another stays who certainly has everything.
+
+        Else nobody is left who may lead, and that is as it should be until an operator decides.
+        """
+        in_sync_everywhere = self._in_sync_everywhere()
+        self._damaged -= in_sync_everywhere
+        sure = in_sync_everywhere - self._rotten - {node.id for node in nodes}
+        return len(self.cluster.nodes) == 1 or not (self._damaged or self._rotten) or bool(sure)
+
+    def _in_sync_everywhere(self) -> set[int]:
+        return {
             node.id
             for node in self.cluster.nodes
             if node.is_serving and all(node.id in state["isr"] for state in self._checks.states())
         }
-        self._damaged -= in_sync_everywhere
-        return not self._damaged and not self._rotten and len(in_sync_everywhere) == len(self.cluster.nodes)
 
     def _tell(self, what: str) -> None:
         self.world.tell(f"FAULT {what}")
@@ -112,7 +125,7 @@ class Faults:
 
     async def kill(self, dealt: Dealt) -> None:
         node = self._node()
-        if node is None:
+        if node is None or not self.may_end([node]):
             return
         dealt.took_effect = True
         self._tell(f"kill {node.host}")
@@ -122,6 +135,8 @@ class Faults:
 
     async def kill_several(self, dealt: Dealt) -> None:
         nodes = self.chance.sample(self.cluster.nodes, self.chance.randint(2, len(self.cluster.nodes)))
+        if not self.may_end(nodes):
+            return
         self._tell(f"kill {[str(node.host) for node in nodes]}")
         for node in nodes:
             dealt.took_effect |= node.is_running
@@ -311,6 +326,8 @@ class Faults:
             await self._power_off(dealt, self.chance.sample(self.cluster.nodes, count))
 
     async def _power_off(self, dealt: Dealt, nodes: list[Node]) -> None:
+        if not self.may_end(nodes):
+            return
         self._tell(f"power fails at {[str(node.host) for node in nodes]}")
         for node in nodes:
             dealt.took_effect |= node.is_running

@@ -15,6 +15,7 @@ Laws:
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -24,7 +25,13 @@ from typing import NamedTuple
 from penstock.clock import Clock, Rng
 from penstock.config import TopicConfig
 from penstock.disk import Disk
-from penstock.errors import NotLeaderOrFollower, PenstockError, StorageFailed, UnknownTopicOrPartition
+from penstock.errors import (
+    NotLeaderOrFollower,
+    PenstockError,
+    StorageFailed,
+    StorageUnavailable,
+    UnknownTopicOrPartition,
+)
 from penstock.log.aborted import AbortedPart, write_aborted
 from penstock.log.checkpoints import LeaderEpochs, SavedOffset
 from penstock.log.clean_stop import CLEAN_STOP, clean_end, decode_ends, encode_ends
@@ -52,6 +59,10 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 DAMAGED_DIRECTORY_SUFFIX = "-damaged"
 # A topic's name may be almost as long as a file's: of the name of a directory set aside only so much is kept.
 SET_ASIDE_NAME_MAX = 200
+# What a file system says that is full, busy or away, of files that may well be whole.
+NOT_OF_THE_FILE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.EACCES, errno.EIO)
+)
 # A log with so many batches since its last checkpoint does not wait for the next: read again they take some 60 ms.
 BUSY_BATCHES = 4000
 
@@ -144,7 +155,7 @@ class LogDirectory:
                     sync_topic_id(self._disk, directory)
                     self._disk.sync_directory(directory)
             except (PenstockError, OSError) as error:
-                failure = error if isinstance(error, StorageFailed) else StorageFailed(f"{at}: {error}")
+                failure = _failure_to_open(at, error)
                 logger.error("%s", failure)
                 self.offline[at] = failure
                 continue
@@ -495,6 +506,13 @@ class LogDirectory:
 
         handle = loop.call_later(delay_ms / 1000, run)
         self._removals.add(handle)
+
+
+def _failure_to_open(at: TopicPartition, error: Exception) -> StorageFailed:
+    if isinstance(error, StorageFailed):
+        return error
+    is_about_the_file = not isinstance(error, OSError) or error.errno not in NOT_OF_THE_FILE
+    return (StorageFailed if is_about_the_file else StorageUnavailable)(f"{at}: {error}")
 
 
 def _is_busy(log: PartitionLog) -> bool:

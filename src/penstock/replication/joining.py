@@ -4,7 +4,8 @@ Called by broker, at its start between the end of its former life and its new re
 Laws (TRAPS R8, R9, L3):
 - Whoever may have lost records is in no in-sync set when it registers, and leads nothing on the strength of it. After a
   stop that was not clean that is every replica, on a new disk too, and on one put back from a copy.
-- Where nobody else could lead, a replica whose log is whole stays: nobody has more than it has.
+- Where nobody else could lead, a replica whose log is whole stays: nobody has more than it has. So does one that a full
+  disk kept from being opened: the next start may find it whole.
 - A damaged log is set aside and fetched anew only if another broker may lead; else it stays as it is, offline. And only
   once its broker has left: should it end in between, the next start would take the empty log for a whole one.
 """
@@ -17,7 +18,7 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.partition_writes import Place
 from penstock.config import BrokerConfig
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StorageUnavailable
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.metrics import BrokerMetrics
 from penstock.model import TopicPartition
@@ -48,9 +49,10 @@ class Joining:
         may_lack_any = membership.is_new_disk or membership.is_older_disk or not self._logs.was_clean
         lost: dict[Place, bool] = {}
         for topic, index, _ in self._mine():
-            is_whole = TopicPartition(topic.name, index) not in self._logs.offline and not membership.is_new_disk
-            if may_lack_any or not is_whole:
-                lost[topic.id, index] = is_whole
+            failure = self._logs.offline.get(TopicPartition(topic.name, index))
+            may_be_whole = failure is None or isinstance(failure, StorageUnavailable)
+            if may_lack_any or failure is not None:
+                lost[topic.id, index] = may_be_whole and not membership.is_new_disk
         if lost:
             await changes.leave(lost)
         for topic, index, state in self._mine():

@@ -1,12 +1,15 @@
 """How a broker joins with a log that is damaged: first nobody counts on it, then it is set aside."""
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.log.making import AT, TOPIC_ID
+from tests.simulation.watched_disk import EFFECTS, Act, WatchedDisk
+from tests.unit.log.making import AT, TOPIC_ID, append
 
 from penstock.clock import Rng, SystemClock
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
@@ -59,4 +62,30 @@ async def test_a_damaged_log_is_set_aside_only_after_its_broker_left_the_in_sync
     assert AT not in logs.offline
     assert any(name.endswith("-damaged") for name in disk.list_names(tmp_path))
     logs.release()
+    disk.close()
+
+
+async def test_a_log_that_a_full_disk_kept_from_being_opened_may_stay_where_nobody_else_is_left(tmp_path: Path) -> None:
+    def refuse(act: Act) -> None:
+        if act.kind in EFFECTS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    disk, clock = RealDisk(), SystemClock()
+    logs = LogDirectory(disk, tmp_path, clock, Rng(1))
+    logs.prepare()
+    image = ClusterImage(Layout())
+    image.topics[AT.topic] = Topic(AT.topic, TOPIC_ID, (PartitionState(ME, 5, (ME,), (ME,), 1),), {})
+    config = BrokerConfig({"node.id": str(ME), "log.dirs": str(tmp_path)})
+    await Joining(ME, image, logs, config).open_logs()
+    append(logs.logs[AT], "kept")
+    logs.release()
+    full = LogDirectory(WatchedDisk(disk, refuse), tmp_path, clock, Rng(1))
+    joining = Joining(ME, image, full, config)
+    await joining.open_logs()
+    assert AT in full.offline
+    changes: Any = Changes()
+    changes.is_away = False
+    await joining.disown(changes, SimpleNamespace(is_new_disk=False, is_older_disk=False), BrokerMetrics(clock))
+    assert changes.left == [{(TOPIC_ID, 0): True}]
+    assert AT in full.offline
     disk.close()
