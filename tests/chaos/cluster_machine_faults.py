@@ -178,7 +178,10 @@ def elect_preferred(arena: Arena) -> str:
 def reassign(arena: Arena) -> str:
     """The replicas of the queue change places, so others become preferred; all brokers keep a copy in the end."""
     before = Counter(arena.eyes.changes)
-    admin = KafkaAdminClient(bootstrap_servers=arena.cluster.bootstrap, request_timeout_ms=10_000)
+    try:
+        admin = KafkaAdminClient(bootstrap_servers=arena.cluster.bootstrap, request_timeout_ms=10_000)
+    except kafka.errors.KafkaError:
+        return ""  # nobody answers in time: what was done before has not healed yet
     try:
         moves: dict[kafka.TopicPartition, list[int]] = {}
         for index, state in enumerate(arena.eyes.partitions(QUEUE)):
