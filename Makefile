@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE =
 .PHONY: help setup demo serve test check format docs bench lock clean
 
 help:
-	@echo "make demo    the main job end to end: produce, consume in a group, kill the broker, lose nothing"
+	@echo "make demo    the main job end to end: produce, consume in a group, kill the broker, lose nothing; then a pipeline"
 	@echo "make test    every test, with real clients"
 	@echo "make simulate SEED=n [SEEDS=count]   a whole cluster in one process, from a seed, with faults"
 	@echo "make chaos   a real cluster under 40 faults: kills, pauses, cuts, bad disks and clocks; nothing may be lost"
@@ -42,11 +42,14 @@ demo: $(READY)
 serve: $(READY)
 	$(BIN)/penstock serve --data-dir data
 
-# Clusters of processes have both cores to themselves: what they show is about leases and time-outs.
+# Clusters of processes have both cores to themselves: what they show is about leases and time-outs. So has Spark, whose
+# tests share one session.
 CLUSTERS := tests/cluster tests/chaos/test_cluster_chaos.py tests/clients/test_cluster.py
+SPARK := tests/spark
 test: setup
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile $(addprefix --ignore=,$(CLUSTERS))
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile $(addprefix --ignore=,$(CLUSTERS) $(SPARK))
 	$(BIN)/python -m pytest $(CLUSTERS)
+	$(BIN)/python -m pytest $(SPARK)
 
 # Types and tests side by side: the tests often wait for the disk.
 check: $(READY)
@@ -59,6 +62,7 @@ check-types: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/protocol_table.py --check
 	$(BIN)/python scripts/configuration_table.py --check
+	$(BIN)/python scripts/spark_options_table.py --check
 	$(BIN)/basedpyright
 
 check-tests: $(READY)
@@ -71,6 +75,7 @@ format: $(READY)
 docs: $(READY)
 	$(BIN)/python scripts/protocol_table.py
 	$(BIN)/python scripts/configuration_table.py
+	$(BIN)/python scripts/spark_options_table.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

@@ -1,8 +1,9 @@
 """The main job end to end: orders in, orders out, and a broker that is killed in the middle.
 
 Run by `make demo`. Starts `penstock serve` as a process of its own, sends 100,000 orders from three producers, reads
-them with a consumer group of two, kills the broker with SIGKILL half way and starts it again. Exit code 0 means that
-every acknowledged order is in the log exactly once, in the order its producer sent it, and was read by the group.
+them with a consumer group of two, kills the broker with SIGKILL half way and starts it again. Then a pipeline on Spark
+(examples/orders) adds other orders up per minute into a Delta table. Exit code 0 means that every acknowledged order is
+in the log exactly once, in the order its producer sent it, and was read by the group, and that the table is right.
 """
 
 import json
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from orders import load, show
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -33,6 +35,7 @@ PARTITIONS = 6
 TOPIC = "orders"
 GROUP = "billing"
 DEADLINE_S = 120.0
+PIPELINE_ORDERS, PIPELINE_SEED = 20_000, 7
 PRODUCTS = ("espresso", "flat white", "croissant", "granola", "orange juice")
 
 console = Console()
@@ -91,10 +94,28 @@ def main() -> int:
             console.print(f"[bold]penstock[/] answers on {broker.address}, {first_start_s:.2f} s after its start")
             _create_topic(broker.address)
             _run(broker, outcome)
-            in_log = _read_log(broker.address)
+            holds = _report(outcome, _read_log(broker.address))
+            is_right = _run_pipeline(broker.address, Path(folder) / "pipeline")
         finally:
             broker.end(signal.SIGTERM)
-    return _report(outcome, in_log)
+    return 0 if holds and is_right else 1
+
+
+def _run_pipeline(address: str, folder: Path) -> bool:
+    """Orders, aggregated per minute by Spark into a Delta table; whether it holds what it should."""
+    with console.status("a pipeline: orders per minute, by Spark, into a Delta table"):
+        sent = load.load(address, load.TOPIC, PIPELINE_ORDERS, PIPELINE_SEED)
+        counts = show.run_once(address, load.TOPIC, folder)
+    show.show(folder, console)
+    rows = show.read_rows(folder)
+    found = {(row["minute"], row["category"]): load.Total(*(row[name] for name in show.NUMBERS)) for row in rows}
+    is_right = counts["rows_in"] == sent and found == load.expected(PIPELINE_ORDERS, PIPELINE_SEED)
+    console.print(
+        f"[green]{sent:,} orders in, {len(rows)} rows in the table, every order counted once.[/]"
+        if is_right
+        else f"[red]The table is not what {sent:,} orders come to.[/]"
+    )
+    return is_right
 
 
 def _create_topic(address: str) -> None:
@@ -219,7 +240,7 @@ def _read_log(address: str) -> list[list[str]]:
     return found
 
 
-def _report(outcome: Outcome, in_log: list[list[str]]) -> int:
+def _report(outcome: Outcome, in_log: list[list[str]]) -> bool:
     times = Counter(order for orders in in_log for order in orders)
     lost = len(outcome.acknowledged - times.keys())
     doubled = sum(1 for count in times.values() if count > 1)
@@ -242,7 +263,7 @@ def _report(outcome: Outcome, in_log: list[list[str]]) -> int:
     table.add_row("acknowledged and never read by the group", _verdict(unread))
     console.print(table)
     console.print("[green]Nothing acknowledged was lost.[/]" if holds else "[red]The promise did not hold.[/]")
-    return 0 if holds else 1
+    return holds
 
 
 def _in_order(orders: list[str]) -> bool:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Debian packages that tests use beside Python: kcat is one of the real clients, strace injects faults, etcd keeps the
-# metadata of clusters, ip makes namespaces to cut lines in, faketime turns clocks.
+# metadata of clusters, ip makes namespaces to cut lines in, faketime turns clocks, PostgreSQL is what pipelines write to.
 # Without root or apt, or without a network, the tests that need them are skipped and say so.
 set -u
 packages=""
@@ -9,6 +9,7 @@ command -v strace >/dev/null 2>&1 || packages="$packages strace"
 command -v etcd >/dev/null 2>&1 || packages="$packages etcd-server"
 command -v ip >/dev/null 2>&1 || packages="$packages iproute2"
 command -v faketime >/dev/null 2>&1 || packages="$packages faketime"
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages="$packages postgresql"
 [ -n "$packages" ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "not installed (needs root and apt):$packages"

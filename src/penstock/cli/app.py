@@ -13,7 +13,23 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import cluster_app, configs, consume, doctor, groups, log, produce, quotas, topics, transactions
+from penstock.cli import (
+    archive,
+    cluster_app,
+    configs,
+    consume,
+    doctor,
+    groups,
+    log,
+    pipeline,
+    produce,
+    quotas,
+    replay,
+    report,
+    sql,
+    topics,
+    transactions,
+)
 from penstock.cli.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli.output import say
 
@@ -93,3 +109,9 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(log.app, name="log")
 app.command("doctor")(doctor.doctor)
+# On Spark, which they import when they are run.
+app.add_typer(pipeline.app, name="pipeline")
+app.command("sql")(sql.sql)
+app.add_typer(archive.app, name="archive")
+app.command("replay")(replay.replay)
+app.command("report")(report.report)

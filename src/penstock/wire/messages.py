@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from threading import get_ident
 from typing import Any, Literal
 
 from penstock.errors import MalformedFrame
@@ -135,8 +137,20 @@ def _import_kio(name: str) -> Any:
     """kio imports hypothesis wherever it is installed, half a second for hooks we never call; it does without, too."""
     if name in sys.modules or "hypothesis" in sys.modules:
         return import_module(name)
-    sys.modules["hypothesis"] = None  # pyright: ignore[reportArgumentType]: how Python marks a module as absent
+    hiding = _HidesHypothesis(get_ident())
+    sys.meta_path.insert(0, hiding)
     try:
         return import_module(name)
     finally:
-        del sys.modules["hypothesis"]
+        sys.meta_path.remove(hiding)
+
+
+class _HidesHypothesis(MetaPathFinder):
+    """From one thread only: another may be importing it for good, in a test with a broker beside it."""
+
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "hypothesis" and get_ident() == self._thread:
+            raise ModuleNotFoundError("kio is to do without hypothesis", name=fullname)

@@ -1,0 +1,144 @@
+"""One streaming query per sink.
+
+Called by pipeline.running. A topic is written by the `penstock` sink, a table by penstock.spark.tables from
+foreachBatch, the console by handing rows to whoever watches. Each query has the checkpoint <checkpoint>/<sink>.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.spark.pipeline.durations import interval
+from penstock.spark.pipeline.loading import LoadedPipeline
+from penstock.spark.pipeline.model import Trigger
+from penstock.spark.pipeline.model_sinks import TABLE_KINDS, Console, Sink
+from penstock.spark.pipeline.reading import kafka_options, option_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_START_DEADLINE_S = 60.0
+_ROWS_KEPT = 1000
+OBSERVED = "penstock_rows_out"
+
+
+class ConsoleRows(NamedTuple):
+    """What a console sink shows of a batch."""
+
+    sink: str
+    batch: int
+    columns: list[str]
+    rows: list[list[Any]]
+    has_more: bool
+
+
+@dataclass
+class Started:
+    """A running query; `written` are the rows that table sinks counted, by batch."""
+
+    query: "StreamingQuery"
+    written: dict[int, int] = field(default_factory=dict[int, int])
+
+
+def query_name(loaded: LoadedPipeline, sink: str) -> str:
+    return f"{loaded.pipeline.name}-{sink}"
+
+
+def checkpoint_of(loaded: LoadedPipeline, sink: str) -> str:
+    return f"{loaded.checkpoint}/{sink}"
+
+
+def start_query(
+    loaded: LoadedPipeline, name: str, df: "DataFrame", trigger: Trigger, on_rows: Callable[[ConsoleRows], None]
+) -> Started:
+    sink = loaded.pipeline.sinks[name]
+    written: dict[int, int] = {}
+    query_id: list[str] = []
+    is_started = threading.Event()
+    # The sink counts nothing itself, so Spark is asked to count on the way to it.
+    frame = _for_topic(df, sink) if sink.topic is not None else df
+    writer = frame.writeStream.queryName(query_name(loaded, name)).outputMode(sink.mode)
+    writer = writer.option("checkpointLocation", checkpoint_of(loaded, name))
+    if trigger.is_once:
+        writer = writer.trigger(availableNow=True)
+    elif trigger.every_ms is not None:
+        writer = writer.trigger(processingTime=interval(trigger.every_ms))
+    if sink.topic is not None:
+        writer = writer.format("penstock").options(**topic_options(loaded, sink, name))
+    elif sink.console is not None:
+        writer = writer.foreachBatch(_console_batch(name, sink.console, on_rows))
+    else:
+
+        def write(batch: "DataFrame", batch_id: int) -> None:
+            # The query's id is the checkpoint's: a new checkpoint counts its batches from 0 again, and must not find
+            # those of an old one.
+            assert is_started.wait(_START_DEADLINE_S), "Spark did not say the query's id"
+            written[batch_id] = _write_table(loaded, name, sink, query_id[0], batch, batch_id)
+            if len(written) > _ROWS_KEPT:
+                del written[min(written)]
+
+        writer = writer.foreachBatch(write)
+    query = writer.start()
+    query_id.append(str(query.id))
+    is_started.set()
+    return Started(query, written)
+
+
+def _for_topic(df: "DataFrame", sink: Sink) -> "DataFrame":
+    from pyspark.sql import functions
+
+    if sink.format == "json":
+        columns = [functions.to_json(functions.struct("*")).alias("value")]
+        if sink.key is not None:
+            columns.insert(0, functions.expr(sink.key).cast("string").alias("key"))
+        df = df.select(*columns)
+    elif sink.key is not None:
+        df = df.withColumn("key", functions.expr(sink.key))
+    return df.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
+
+
+def topic_options(loaded: LoadedPipeline, sink: Sink, name: str) -> dict[str, str]:
+    assert sink.topic is not None
+    options = kafka_options(loaded) | {
+        "topic": sink.topic,
+        "delivery": sink.delivery,
+        "queryName": query_name(loaded, name),
+    }
+    return options | {key: option_text(value) for key, value in sink.options.items()}
+
+
+def table_options(loaded: LoadedPipeline, sink: Sink) -> dict[str, Any]:
+    """In the words of penstock.spark.tables; what was not said is left out."""
+    table = sink.delta or sink.iceberg or sink.parquet or sink.postgres
+    assert table is not None
+    given = {
+        name: value for name, value in table.model_dump(exclude={"options"}).items() if value not in (None, [], {})
+    }
+    if "path" in given:
+        given["path"] = loaded.resolve(given["path"])
+    return given | {"mode": sink.mode} | table.options
+
+
+def _write_table(
+    loaded: LoadedPipeline, name: str, sink: Sink, query_id: str, batch: "DataFrame", batch_id: int
+) -> int:
+    from penstock.spark.tables import open_sink
+
+    assert sink.kind in TABLE_KINDS
+    kind = sink.kind
+    table = open_sink(kind, table_options(loaded, sink), query=f"{query_name(loaded, name)}/{query_id}")
+    return table.write_batch(batch, batch_id).rows
+
+
+def _console_batch(
+    name: str, console: Console, on_rows: Callable[[ConsoleRows], None]
+) -> "Callable[[DataFrame, int], None]":
+    def show(batch: "DataFrame", batch_id: int) -> None:
+        rows = batch.limit(console.rows + 1).collect()
+        shown = [list(row) for row in rows[: console.rows]]
+        if rows:
+            on_rows(ConsoleRows(name, batch_id, list(batch.columns), shown, has_more=len(rows) > console.rows))
+
+    return show

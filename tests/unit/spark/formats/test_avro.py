@@ -1,0 +1,241 @@
+"""value.format=avro: given schemas, writers' schemas from a registry, and values made to break a decoder."""
+
+import io
+import json
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from fake_registry import FakeRegistry, framed
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+from raw_rows import decoder, raw_batch, values_of
+
+from penstock.spark.errors import BadOption, DecodeFailed
+from penstock.spark.formats.registry import RegistryFailed
+
+
+def record(*fields: tuple[str, Any], name: str = "shop.Order") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": kind} for field, kind in fields]}
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(json.dumps(schema))), value)
+    return stream.getvalue()
+
+
+LINE = record(
+    ("sku", "string"), ("at", ["null", {"type": "long", "logicalType": "timestamp-millis"}]), name="shop.Line"
+)
+WIDE = record(
+    ("id", "long"),
+    ("name", ["null", "string"]),
+    ("small", "int"),
+    ("ratio", "float"),
+    ("ok", "boolean"),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("ms", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("us", ["null", {"type": "long", "logicalType": "timestamp-micros"}]),
+    ("loc", {"type": "long", "logicalType": "local-timestamp-millis"}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    ("fee", {"type": "fixed", "name": "Fee", "size": 4, "logicalType": "decimal", "precision": 5, "scale": 1}),
+    ("token", {"type": "string", "logicalType": "uuid"}),
+    ("token16", {"type": "fixed", "name": "Token", "size": 16, "logicalType": "uuid"}),
+    ("hash", {"type": "fixed", "name": "Hash", "size": 2}),
+    ("raw", "bytes"),
+    ("state", {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}),
+    ("lines", {"type": "array", "items": LINE}),
+    ("labels", {"type": "map", "values": ["null", "int"]}),
+    ("first", ["null", "Line"]),
+    ("any", ["null", "string", {"type": "array", "items": "int"}, "Line"]),
+    ("number", ["int", "null", "long"]),
+)
+ROW = {
+    "id": 1 << 40,
+    "name": None,
+    "small": -7,
+    "ratio": 0.5,
+    "ok": True,
+    "day": date(2024, 2, 29),
+    "ms": datetime(2024, 1, 1, 0, 0, 0, 123000, UTC),
+    "us": datetime(2024, 1, 1, 0, 0, 0, 123456, UTC),
+    "loc": datetime(2024, 1, 1, 5),
+    "price": Decimal("-12.34"),
+    "fee": Decimal("1.5"),
+    "token": uuid.UUID(int=7),
+    "token16": uuid.UUID(int=9).bytes,
+    "hash": b"\x00\xff",
+    "raw": b"\x80",
+    "state": "PAID",
+    "lines": [{"sku": "a", "at": None}, {"sku": "b", "at": datetime(1999, 1, 1, tzinfo=UTC)}],
+    "labels": {"x": 1, "y": None},
+    "first": {"sku": "c", "at": None},
+    "any": [4, 5],
+    "number": 3,
+}
+
+
+def test_every_type_is_read_and_typed_as_spark_would() -> None:
+    others = [ROW | {"any": one} for one in ("text", None, {"sku": "u", "at": None})]
+    opened = decoder(value_format="avro", value_schema=json.dumps(WIDE))
+    batch = opened.decode(raw_batch([*(encoded(WIDE, row) for row in (ROW, *others)), None]))
+    first, *rest, tombstone = batch.column("value").to_pylist()
+    assert first == ROW | {
+        "token": str(uuid.UUID(int=7)),
+        "token16": str(uuid.UUID(int=9)),
+        "labels": [("x", 1), ("y", None)],
+        "any": {"member0": None, "member1": [4, 5], "member2": None},
+    }
+    assert [row["any"] for row in rest] == [
+        {"member0": "text", "member1": None, "member2": None},
+        None,
+        {"member0": None, "member1": None, "member2": {"sku": "u", "at": None}},
+    ]
+    assert tombstone is None
+    value = opened.schema()["value"].dataType
+    assert isinstance(value, t.StructType)
+    assert value["us"].dataType == t.TimestampType()
+    assert value["loc"].dataType == t.TimestampNTZType()
+    assert value["fee"].dataType == t.DecimalType(5, 1)
+    assert value["number"].dataType == t.LongType()
+    expected = to_arrow_schema(opened.schema(), timezone="UTC").field("value").type
+    assert str(batch.column("value").type) == str(expected)
+    batch.column("value").validate(full=True)
+
+
+def test_old_and_new_writers_are_read_with_the_latest_schema(registry: FakeRegistry) -> None:
+    old = record(("id", "int"), ("gone", "string"), ("u", ["string", {"type": "array", "items": "int"}]))
+    new = record(("id", "long"), ("u", [{"type": "array", "items": "int"}, "null", "string"]))
+    new["fields"].append({"name": "added", "type": "string", "default": "none"})
+    first, second = registry.register("orders-value", old), registry.register("orders-value", new)
+    values = [
+        framed(first, encoded(old, {"id": 1, "gone": "x", "u": "s"})),
+        framed(second, encoded(new, {"id": 2, "u": None, "added": "y"})),
+        framed(first, encoded(old, {"id": 3, "gone": "x", "u": [8]})),
+    ]
+    rows = values_of(values, value_format="avro", schema_registry_url=registry.url)
+    assert rows == [
+        {"id": 1, "u": {"member0": None, "member1": "s"}, "added": "none"},
+        {"id": 2, "u": None, "added": "y"},
+        {"id": 3, "u": {"member0": [8], "member1": None}, "added": "none"},
+    ]
+    assert registry.asked.count(f"/schemas/ids/{first}") == 1
+
+
+def test_a_given_schema_reads_what_the_registry_names(registry: FakeRegistry) -> None:
+    wide = record(("id", "long"), ("name", "string"))
+    number = registry.register("other", wide)
+    rows = values_of(
+        [framed(number, encoded(wide, {"id": 5, "name": "n"}))],
+        value_format="avro",
+        value_schema=json.dumps(record(("name", "string"))),
+        schema_registry_url=registry.url,
+    )
+    assert rows == [{"name": "n"}]
+
+
+def test_schemas_may_refer_to_others(registry: FakeRegistry) -> None:
+    money = {"name": "shop.Money", "subject": "money", "version": 1}
+    line = {"name": "shop.Line", "subject": "line", "version": 1}
+    registry.register("money", record(("cents", "long"), name="shop.Money"))
+    registry.register("line", record(("price", "shop.Money"), name="shop.Line"), references=[money])
+    order = record(("line", "shop.Line"), ("tip", ["null", "shop.Money"]))
+    number = registry.register("orders-value", order, references=[line, money])
+    rows = values_of([framed(number, b"\x06\x02\x08")], value_format="avro", schema_registry_url=registry.url)
+    assert rows == [{"line": {"price": {"cents": 3}}, "tip": {"cents": 4}}]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "does not begin with a schema registry's header"),
+        (b'{"id":1}', "does not begin with a schema registry's header"),
+        (b"\x00\x00\x00\x00", "does not begin with a schema registry's header"),
+        (framed(99, b"\x02"), "the schema registry knows no schema id 99"),
+        (framed(1, b"\x02\x06ab"), "it ends too early"),
+        (framed(1, b"\x02\x04\xff\xfe\x00"), "codec can't decode"),
+        (framed(1, b"\x02\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01ab"), "it"),
+        (framed(1, b"\x02\x02a\x01\x00tail"), "bytes are left over"),
+        (framed(2, b"\x02"), "which is JSON and not AVRO"),
+        (framed(3, b"\x02" * 500_000 + b"\x00"), "refers to itself"),
+        (framed(4, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "items take no bytes"),
+        (framed(5, b"\x02\x02a\x00"), "at is timestamp-millis there and timestamp-micros in the reader's schema"),
+        (framed(6, b"\x02"), "does not fit its schema"),
+    ],
+)
+def test_a_hostile_value_is_one_bad_record(registry: FakeRegistry, value: bytes, reason: str) -> None:
+    def shop(unit: str) -> dict[str, Any]:
+        return record(("id", "int"), ("name", "string"), ("at", {"type": "long", "logicalType": f"timestamp-{unit}"}))
+
+    good = registry.register("orders-value", shop("micros"))
+    registry.register("json", {"type": "object"}, "JSON")
+    registry.register("list", record(("next", ["null", "shop.List"]), name="shop.List"))
+    registry.register("nulls", record(("nulls", {"type": "array", "items": "null"})))
+    registry.register("unit", shop("millis"))
+    registry.register("other", record(("id", "string")))
+    options = {
+        "value_format": "avro",
+        "schema_registry_url": registry.url,
+        "value_schema": json.dumps(shop("micros")),
+    }
+    fine = framed(good, b"\x02\x02a\x00")
+    with pytest.raises(DecodeFailed, match=r"orders-3 at offset 101: ") as caught:
+        decoder(**options).decode(raw_batch([fine, value, fine]))
+    assert reason in str(caught.value)
+    rows = values_of([fine, value, fine], **options)
+    assert [row and row["id"] for row in rows] == [1, None, 1]
+
+
+def test_a_value_beyond_its_decimal_or_time_is_bad_and_alone() -> None:
+    schema = record(
+        ("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}),
+        ("t", {"type": "long", "logicalType": "timestamp-millis"}),
+    )
+    fine, wide, late = b"\x02\x05\x00", b"\x06\x7f\x7f\x7f\x00", b"\x02\x05" + b"\xfe" + b"\xff" * 8 + b"\x01"
+    year_12000 = b"\x02\x05" + encoded("long", 316_500_000_000_000)
+    values = [fine, wide, late, year_12000, fine]
+    rows = values_of(values, value_format="avro", value_schema=json.dumps(schema))
+    assert [row and row["d"] for row in rows] == [Decimal("0.5"), None, None, None, Decimal("0.5")]
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("{", "no JSON"),
+        ('{"type":"record"}', "not valid"),
+        ('{"type":"nonsense"}', "not valid"),
+        (json.dumps(record(("next", ["null", "shop.Order"]))), "refers to itself"),
+        (json.dumps(record(("x", {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}))), "no bytes"),
+        ('{"type":"array","items":' * 300 + '"int"' + "}" * 300, "nested deeper"),
+        ('{"type":"array","items":' * 100_000, "no JSON"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(schema: str, why: str) -> None:
+    with pytest.raises(BadOption, match=why):
+        decoder(value_format="avro", value_schema=schema)
+
+
+def test_a_schema_that_explodes_when_written_out_is_refused() -> None:
+    kind: Any = "int"
+    for level in range(20):
+        inner = record(("a", kind), name=f"R{level}")
+        inner["fields"].append({"name": "b", "type": "int" if level == 0 else f"R{level - 1}"})
+        kind = inner
+    with pytest.raises(BadOption, match="more than 10000 columns"):
+        decoder(value_format="avro", value_schema=json.dumps(kind))
+
+
+def test_a_registry_that_is_down_fails_the_task_and_blames_no_record(registry: FakeRegistry) -> None:
+    schema = record(("id", "int"))
+    number = registry.register("orders-value", schema)
+    opened = decoder(
+        value_format="avro", schema_registry_url=registry.url, schema_registry_retries="0", on_bad_record="null"
+    )
+    registry.instead = [(503, b"", {})]
+    with pytest.raises(RegistryFailed, match="503"):
+        opened.decode(raw_batch([framed(number, b"\x02")]))
+    assert opened.decode(raw_batch([framed(number, b"\x02")])).column("value").to_pylist() == [{"id": 1}]
