@@ -1,6 +1,6 @@
-"""A driver that copies one topic into another, for test_exactly_once.py to kill.
+"""A driver that copies one topic into another, and into a Delta table, for test_exactly_once.py to kill.
 
-    exactly_once_driver.py BOOTSTRAP SOURCE TARGET CHECKPOINT
+    exactly_once_driver.py BOOTSTRAP SOURCE TARGET TABLE CHECKPOINT
 
 Says `ready` when Spark is up, begins when it is told `go`, and says `done` when all there was is written. Whoever
 starts it has the next one standing by when it kills this one: most of a driver's life is the start of its JVM.
@@ -9,12 +9,13 @@ starts it has the next one standing by when it kills this one: most of a driver'
 import sys
 
 from penstock.spark.session import build_session
+from penstock.spark.tables import open_sink
 
 ROWS_PER_BATCH = 3000
 
 
 def main() -> None:
-    bootstrap, source, target, checkpoint = sys.argv[1:]
+    bootstrap, source, target, table, checkpoint = sys.argv[1:]
     spark = build_session("exactly-once", "local[2]")
     # Two workers up, and the classes of a Python source and sink loaded.
     spark.range(2).repartition(2).rdd.mapPartitions(lambda rows: rows).count()
@@ -30,16 +31,20 @@ def main() -> None:
         .option("commit.group.id", "none")
         .load()
     )
-    query = (
+    to_topic = (
         rows.select("key", "value")
-        .writeStream.format("penstock")
+        .writeStream.trigger(availableNow=True)
+        .format("penstock")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", target)
         .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    sink = open_sink("delta", {"path": table}, "exactly-once")
+    stored = rows.select("key", "value").writeStream.trigger(availableNow=True)
+    to_table = stored.foreachBatch(sink.write_batch).option("checkpointLocation", f"{checkpoint}-table").start()
+    to_topic.awaitTermination()
+    to_table.awaitTermination()
     sys.stdout.write("done\n")
     sys.stdout.flush()
 

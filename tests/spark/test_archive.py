@@ -1,6 +1,5 @@
 """Archive and replay for real: a broker, Spark, a table, and a topic that is what the first one was."""
 
-import importlib
 import json
 import shutil
 from pathlib import Path
@@ -17,10 +16,6 @@ from penstock.spark.archive_status import archive_status
 from penstock.spark.errors import BadOption
 from penstock.spark.replay import Replay, run_replay, survey
 from penstock.spark.tables import read_table
-
-# The broker's thread hides hypothesis while it loads its first message (wire/messages.py), and pytest's hooks ask for
-# it: here it is loaded before there is a broker.
-importlib.import_module("hypothesis")
 
 DAY_MS = 86_400_000
 START_MS = 19_860 * DAY_MS - 500  # half a second before midnight, UTC

@@ -1,6 +1,5 @@
-"""A driver killed ten times in the middle of its batches: the target topic holds every row once."""
+"""A driver killed ten times in the middle of its batches: the target topic and the Delta table hold every row once."""
 
-import importlib
 import os
 import random
 import signal
@@ -14,15 +13,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from deltalake import DeltaTable
 from exactly_once_driver import ROWS_PER_BATCH
 from helpers import Row, Topics
 
 from penstock.spark.sink.marker import PARTITIONS, QUERY_MARKERS
 from penstock.testing.embedded import EmbeddedBroker
-
-# The broker's thread hides hypothesis for a moment when it first loads a message (wire/messages.py), and pytest's hooks
-# look for it then; once it is loaded, nobody hides it.
-importlib.import_module("hypothesis")
 
 KILLS = 10
 SEED = 20261115
@@ -133,7 +129,8 @@ def test_a_driver_killed_ten_times_in_the_middle_of_a_batch_writes_every_row_onc
     checkpoint, dice = tmp_path / "checkpoint", random.Random(SEED)
     eyes = Eyes(broker.bootstrap, target, checkpoint)
     seen: Counter[str] = Counter()
-    arguments = (broker.bootstrap, source, target, str(checkpoint))
+    table = tmp_path / "table"
+    arguments = (broker.bootstrap, source, target, str(table), str(checkpoint))
     with closing(eyes), drivers(*arguments, log=tmp_path / "drivers.log") as next_driver:
         for number in range(KILLS):
             signs = (eyes.rows, eyes.markers, eyes.batches_begun, eyes.batches_ended)
@@ -154,7 +151,12 @@ def test_a_driver_killed_ten_times_in_the_middle_of_a_batch_writes_every_row_onc
         last = next_driver()
         last.wait_done()
     assert sum(seen.values()) == KILLS
-    written = Counter((value or b"").decode() for value in topics.values(target))
+    check_each_once(rows, topics.values(target))
+    check_each_once(rows, DeltaTable(str(table)).to_pyarrow_table()["value"].to_pylist())
+
+
+def check_each_once(rows: list[str], values: list[bytes | None]) -> None:
+    written = Counter((value or b"").decode() for value in values)
     doubled = [row for row, times in written.items() if times > 1]
     missing = [row for row in rows if row not in written]
     assert (len(written), doubled[:5], missing[:5]) == (len(rows), [], [])

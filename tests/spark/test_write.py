@@ -1,7 +1,6 @@
 """Rows into topics through Spark: batch and stream, every column, and what is refused."""
 
 import datetime
-import importlib
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from pyspark.sql import functions as f
 from penstock.spark.errors import reason
 from penstock.spark.sink.marker import QUERY_MARKERS, WRITE_MARKERS
 from penstock.testing.embedded import EmbeddedBroker
-
-# See test_exactly_once.py.
-importlib.import_module("hypothesis")
 
 ROWS = 4000
 # Long enough for a machine that has much else to do; nothing is waited for that long elsewhere.

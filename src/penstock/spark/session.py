@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import penstock
 from penstock.spark.class_archive import archive_options, find_archive
+from penstock.spark.home import prepare_home
 from penstock.spark.java import prepare_java
 
 if TYPE_CHECKING:
@@ -49,9 +50,12 @@ def build_session(
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     archive = None
     if not is_submitted:
-        archive = find_archive(prepare_java())
+        java = prepare_java()
         _show_python_the_way()
         master = master or os.environ.get("MASTER") or "local[*]"
+        if master.startswith("local"):
+            prepare_home()
+        archive = find_archive(java)
     if master is not None:
         builder = builder.master(master)
     said = {**conf, **(_submitted() if is_submitted else dict.fromkeys(_keys_of_defaults(), ""))}

@@ -1,6 +1,5 @@
 """A broker for each module, a topic `target` made anew for each test, and no worker that outlives its test."""
 
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,6 @@ from penstock.testing.embedded import EmbeddedBroker
 sys.path.insert(0, str(Path(__file__).parent))
 
 from sink_world import end_worker, make_topic, options_for
-
-# The broker's thread hides hypothesis for a moment when it first loads a message (wire/messages.py), and pytest's hooks
-# look for it then; once it is loaded, nobody hides it.
-importlib.import_module("hypothesis")
 
 
 @pytest.fixture
