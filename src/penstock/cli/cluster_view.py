@@ -119,8 +119,9 @@ class ClusterView:
 def view_cluster(cluster: Cluster, *, with_min_insync: bool = False) -> ClusterView:
     described: Any = cluster.result(cluster.ask(cluster.admin.describe_cluster), "describing the cluster")
     brokers = {node.id: Broker(node.id, Endpoint(node.host, node.port), node.rack) for node in described.nodes}
-    metadata = cluster.metadata()
+    # Moves first: one that ends between the two questions is then shown as under way, not as something unplanned.
     moves = list_moves(cluster) if cluster.is_plaintext else {}
+    metadata = cluster.metadata()
     partitions: dict[TopicPartition, Partition] = {}
     for name, topic in metadata.topics.items():
         for index, one in topic.partitions.items():

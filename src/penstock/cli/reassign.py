@@ -7,6 +7,7 @@ whose plans are read here:
 """
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -24,6 +25,8 @@ from penstock.model import TopicPartition
 app = typer.Typer(no_args_is_help=True, help="Move replicas from broker to broker by a plan.")
 
 PLAN_VERSION = 1
+NOT_AS_PLANNED = "not as planned"
+NEWS_TRAVEL_S = 0.5
 
 PlanArgument = Annotated[
     Path, typer.Argument(metavar="PLAN", show_default=False, help="A plan's JSON file; - is stdin.")
@@ -126,7 +129,13 @@ def verify(
     else:
         targets = read_plan(plan)
         _require_partitions(view, targets)
-    states = {at: _state(view, at, replicas) for at, replicas in sorted(targets.items())}
+    states = _states(view, targets)
+    if NOT_AS_PLANNED in states.values():
+        # Brokers hear of a move's end one after another, and two of them were asked.
+        time.sleep(NEWS_TRAVEL_S)
+        view = view_cluster(cluster)
+        _require_partitions(view, targets)
+        states = _states(view, targets)
     is_done = all(state == "done" for state in states.values())
     is_unthrottled = False
     if not any(state == "moving" for state in states.values()) and not keep_throttle:
@@ -256,11 +265,15 @@ def _require_partitions(view: ClusterView, plan: Any) -> None:
             raise CommandFailed(f"there is no partition {at}", "`penstock topics describe` shows what a topic has.")
 
 
+def _states(view: ClusterView, targets: Assignment) -> dict[TopicPartition, str]:
+    return {at: _state(view, at, replicas) for at, replicas in sorted(targets.items())}
+
+
 def _state(view: ClusterView, at: TopicPartition, replicas: Replicas) -> str:
     partition = view.partitions[at]
     if partition.move is not None:
         return "moving"
-    return "done" if partition.replicas == replicas else "not as planned"
+    return "done" if partition.replicas == replicas else NOT_AS_PLANNED
 
 
 def _names(nodes: Replicas) -> str:

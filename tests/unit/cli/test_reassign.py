@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli import reassign
+from penstock.cli.cluster_view import ClusterView, Partition
 from penstock.cli.failures import ASKED_WRONGLY, CommandFailed
 from penstock.cli.reassign import plan_document, read_plan
 from penstock.model import TopicPartition
@@ -54,3 +57,21 @@ def test_what_is_wrong_with_a_plan_is_said(tmp_path: Path, document: Any, expect
 def test_a_plan_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match=r"nowhere\.json: No such file"):
         read_plan(tmp_path / "nowhere.json")
+
+
+def test_a_move_that_ends_while_it_is_looked_at_is_not_taken_for_something_unplanned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = TopicPartition("orders", 0)
+    views = [seen(at, (1, 2, 3, 4)), seen(at, (1, 2, 3))]  # the first: neither a move any more, nor its result yet
+    monkeypatch.setattr(reassign, "view_cluster", lambda _: views.pop(0))
+    monkeypatch.setattr(reassign, "unthrottle", lambda *_: False)
+    monkeypatch.setattr(reassign, "NEWS_TRAVEL_S", 0)
+    plan = written(tmp_path, plan_document({at: (1, 2, 3)}))
+    result = CliRunner().invoke(reassign.app, ["verify", str(plan), "--json"])
+    assert json.loads(result.stdout)["done"]
+    assert views == []
+
+
+def seen(at: TopicPartition, replicas: tuple[int, ...]) -> ClusterView:
+    return ClusterView("cluster", 1, {}, {at: Partition(at, 1, replicas, replicas)}, knows_moves=True)
