@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.archive import app as archive_app
-from penstock.spark.archive import Archive, compact_archive, start_archive
+from penstock.spark.archive import DAY, Archive, compact_archive, start_archive
+from penstock.spark.archive_lock import ArchiveRunning
 from penstock.spark.archive_status import archive_status
 from penstock.spark.errors import BadOption
 from penstock.spark.replay import Replay, run_replay, survey
@@ -105,3 +106,36 @@ def test_a_stretch_of_a_topic_goes_into_a_narrower_one_in_order(spark: SparkSess
         assert parity == [one[1:] for one in wanted if one[0] == partition]
     with pytest.raises(BadOption, match="there is no topic nowhere to replay into"):
         run_replay(spark, Replay("nowhere", cluster, topic=topic))
+
+
+def test_archives_that_share_a_topic_and_a_table_store_each_record_once(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    first, second = topics.make(partitions=1), topics.make(partitions=1)
+    source = {"kafka.bootstrap.servers": topics.bootstrap}
+
+    def archive(*names: str) -> int:
+        return run_once(spark, Archive(names, str(tmp_path / "table"), source))
+
+    topics.produce(first, records(0, 5, partitions=1))
+    assert archive(first) == 5
+    topics.produce(first, records(5, 5, partitions=1))
+    topics.produce(second, records(0, 3, partitions=1))
+    assert archive(first, second) == 8
+    topics.produce(first, records(10, 2, partitions=1))
+    assert archive(first) == 2
+    assert archive(first, second) == 0
+    found = archive_status("delta", {"path": str(tmp_path / "table")})
+    assert {one.topic: (one.rows, one.first, one.last) for one in found.held} == {first: (12, 0, 11), second: (3, 0, 2)}
+    held = start_archive(spark, Archive((first,), str(tmp_path / "table"), source), is_once=False)
+    try:
+        with pytest.raises(ArchiveRunning, match="another archive of the same topic is running"):
+            archive(second, first)
+    finally:
+        held.stop()
+
+
+def test_a_time_that_no_calendar_has_stands_under_the_last_day_of_one(spark: SparkSession) -> None:
+    times = spark.sql("SELECT timestamp_micros(each) AS timestamp FROM VALUES (-1), (1L << 60), (-1L << 60) AS t(each)")
+    days = times.selectExpr(f"CAST({DAY} AS STRING) AS day").collect()
+    assert [row.day for row in days] == ["1969-12-31", "9999-12-31", "0001-01-01"]

@@ -125,7 +125,7 @@ steps:
       right: names
       on: numbers.value.n = names.n
       type: left
-      select: [value.n, name]
+      select: [value.n, name, timestamp]
   checked:
     python: steps:check
     args: {{marker: "{marker}"}}
@@ -160,7 +160,11 @@ def test_a_pipeline_goes_on_after_failures_and_stops_when_it_is_asked_to(
     text = PLAIN.format(bootstrap=topics.bootstrap, topic=topic, marker=marker)
     loaded = parse_pipeline(text, tmp_path, "p.yaml")
     columns = schemas_of(spark, loaded)
-    assert [tuple(column) for column in columns["checked"]] == [("n", "int"), ("name", "string")]
+    assert [tuple(column) for column in columns["checked"]] == [
+        ("n", "int"),
+        ("name", "string"),
+        ("timestamp", "timestamp"),
+    ]
     assert ("value", "struct<n:int>") in [tuple(column) for column in columns["numbers"]]
 
     # Without another try the failure is told as the one sentence that was raised in a worker.
@@ -184,6 +188,8 @@ def test_a_pipeline_goes_on_after_failures_and_stops_when_it_is_asked_to(
         run.wait(watch)
     assert sorted(row[0] for rows in shown for row in rows.rows) == [0, 1, 2, 3, 4]
     assert {row[0]: row[1] for rows in shown for row in rows.rows}[3] == "three"
+    # Not as this machine's local time, which would not say so.
+    assert all(datetime.fromisoformat(row[2]).tzinfo is not None for rows in shown for row in rows.rows)
     assert "waiting" in states
     (progress,) = run.progress
     assert progress.state == "stopped"
@@ -242,3 +248,31 @@ sinks:
                 "SELECT at, id, count(*) AS n FROM rows GROUP BY at, id, window(at, '1 minute')",
             ),
         )
+
+
+def test_sources_that_change_places_under_a_checkpoint_are_refused_not_read_again(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    first, second = topics.make("swapped-first"), topics.make("swapped-second")
+    for topic in (first, second):
+        topics.produce(topic, ["1", "2"])
+    text = f"""\
+name: swapped
+checkpoint: checkpoint
+restarts: {{attempts: 3, first_pause: 10ms}}
+kafka: {{bootstrap: "{topics.bootstrap}"}}
+sources:
+  first: {{topic: {first}}}
+  second: {{topic: {second}}}
+steps:
+  both: {{sql: SELECT topic FROM first UNION ALL SELECT topic FROM second}}
+sinks:
+  out: {{input: both, console: }}
+"""
+    run_once(spark, parse_pipeline(text, tmp_path, "p.yaml"))
+    # The file's list of sources stays as it is, so only the offsets tell.
+    swapped = text.replace(
+        "FROM first UNION ALL SELECT topic FROM second", "FROM second UNION ALL SELECT topic FROM first"
+    )
+    with pytest.raises(QueryFailed, match=r"its checkpoint .* cannot follow \(the checkpoint is of another source"):
+        run_once(spark, parse_pipeline(swapped, tmp_path, "p.yaml"))

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.dataset as pads
 import pytest
 from deltalake import DeltaTable
 from postgres import running_postgres
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.errors import BadOption, reason
@@ -276,3 +278,48 @@ def test_postgres_takes_each_batch_once(spark: SparkSession, postgres: str, monk
     merged = open_sink("postgres", {**upsert, "merge_schema": True}, "totals")
     assert merged.write_batch(spark.createDataFrame([("d", 1)], "shop string, extra long"), 2).rows == 1
     assert ask(postgres, "SELECT shop, extra FROM totals WHERE shop >= 'c' ORDER BY 1") == [("c", None), ("d", 1)]
+
+
+def test_postgres_counts_batches_for_each_table_and_cuts_no_text(spark: SparkSession, postgres: str) -> None:
+    def written(table: str) -> int:
+        return open_sink("postgres", {"url": postgres, "table": table}, "fan").write_batch(frame(spark, 0, 4), 0).rows
+
+    assert [written(table) for table in ("fan_a", "fan_b", "public.fan_b", "fan_a")] == [4, 4, 0, 0]
+    assert ask(postgres, "SELECT (SELECT count(*) FROM fan_a), (SELECT count(*) FROM fan_b)") == [(4, 4)]
+
+    tell(postgres, "CREATE TABLE short (name varchar(5), mark char(2))")
+    short = open_sink("postgres", {"url": postgres, "table": "short"}, "short")
+    columns = "name string, mark string"
+    with pytest.raises(SchemaMismatch, match="value too long"):
+        short.write_batch(spark.createDataFrame([("sixsix", "a")], columns), 0)
+    with pytest.raises(SchemaMismatch, match="value too long"):
+        short.write_batch(spark.createDataFrame([("five5", "abc")], columns), 0)
+    assert short.write_batch(spark.createDataFrame([("five5", "ab")], columns), 0).rows == 1
+    assert ask(postgres, "SELECT name, mark FROM short") == [("five5", "ab")]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_query_whose_checkpoint_was_deleted_loses_no_rows_unseen(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    source, checkpoint, table = tmp_path / "source", tmp_path / "checkpoint", tmp_path / "table"
+    source.mkdir()
+
+    def run() -> None:
+        sink = open_sink(kind, {"path": str(table)}, query="orders")
+
+        def write(batch: DataFrame, number: int) -> None:
+            sink.write_batch(batch, number)
+
+        writer = spark.readStream.text(str(source)).writeStream.foreachBatch(write)
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+
+    (source / "one.txt").write_text("1\n")
+    run()
+    (source / "one.txt").unlink()
+    (source / "two.txt").write_text("2\n")
+    shutil.rmtree(checkpoint)
+    with pytest.raises(StreamingQueryException, match="holds batch 0 of query orders already"):
+        run()
+    assert [row.value for row in read_table(spark, kind, str(table)).collect()] == ["1"]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.spark.archive import Archive, ArchivedBatch
 
 LOOK_EVERY_S = 1
+# No batch takes longer to be committed.
+VACUUM_HOURS_MIN = 1
 
 app = typer.Typer(no_args_is_help=True, help="Keep topics in a table, every record once; look after the table.")
 
@@ -113,12 +115,22 @@ def compact(
         float | None,
         typer.Option("--vacuum-hours", min=0, help="Take away files unused for so long; 168: a week."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Vacuum below an hour too: nothing may be writing to the table then.")
+    ] = False,
     table_option: TableOptions = None,
     as_json: Json = False,
 ) -> None:
     """Join the table's small files into large ones; others may read and write it meanwhile."""
     from penstock.spark.tables import compact_table, vacuum_table
 
+    # A running archive has written files that its next commit will name.
+    if vacuum_hours is not None and vacuum_hours < VACUUM_HOURS_MIN and not force:
+        raise typer.BadParameter(
+            f"below {VACUUM_HOURS_MIN} hour a vacuum may take the files of a batch that is being written: say more, or "
+            "stop all writers and add --force",
+            param_hint="--vacuum-hours",
+        )
     options = {"path": table, **parse_pairs(table_option or ())}
     with failures_as_sentences():
         done = compact_table(table_format, options)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import typer
 
 from penstock.cli.output import print_table, safe_text
+from penstock.spark.sql.rendering import cell, column_names, plain
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.progress import SinkProgress
@@ -66,9 +67,8 @@ class LineView:
         typer.echo(safe_text(text))
 
     def rows(self, shown: "ConsoleRows") -> None:
-        more = " (first rows)" if shown.has_more else ""
-        cells = [[None if cell is None else str(cell) for cell in row] for row in shown.rows]
-        print_table(shown.columns, cells, title=f"{shown.sink}, batch {shown.batch}{more}")
+        cells = [[cell(value) for value in row] for row in shown.rows]
+        print_table(shown.columns, cells, title=_title(shown))
 
 
 class JsonView(LineView):
@@ -77,9 +77,9 @@ class JsonView(LineView):
 
     def rows(self, shown: "ConsoleRows") -> None:
         for row in shown.rows:
-            cells = dict(zip(shown.columns, row, strict=True))
+            cells = {name: plain(value) for name, value in zip(column_names(shown.columns), row, strict=True)}
             line = {"event": "row", "sink": shown.sink, "batch": shown.batch, "row": cells}
-            typer.echo(json.dumps(line, ensure_ascii=False, default=str))
+            typer.echo(json.dumps(line, ensure_ascii=False))
 
 
 class TableView(LineView):
@@ -124,9 +124,20 @@ class TableView(LineView):
         self._live.update(Group(table, *errors), refresh=True)
 
     def rows(self, shown: "ConsoleRows") -> None:
-        # rich keeps the live table below what is printed through its console.
+        from rich import box
+        from rich.table import Table
         from rich.text import Text
 
-        self._console.print(Text(f"{shown.sink}, batch {shown.batch}", style="bold"))
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in shown.columns:
+            table.add_column(Text(safe_text(name)), overflow="fold")
         for row in shown.rows:
-            self._console.print(Text("  ".join(safe_text(str(cell)) for cell in row)))
+            texts = ("-" if (simple := cell(value)) is None else safe_text(str(simple)) for value in row)
+            table.add_row(*(Text(text) for text in texts))
+        # rich keeps the live table below what is printed through its console.
+        self._console.print(Text(_title(shown), style="bold"))
+        self._console.print(table)
+
+
+def _title(shown: "ConsoleRows") -> str:
+    return f"{shown.sink}, batch {shown.batch}{' (first rows)' if shown.has_more else ''}"

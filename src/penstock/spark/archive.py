@@ -4,19 +4,26 @@ Called by cli.archive and by users. Rows are those of the source (key, value, to
 timestampType, headers) and `day`, the date of the timestamp in UTC.
 Laws:
 - Rows and the number of their batch are in one commit of the table (tables.model), so a record is there once.
-- The name under which batches are counted lives and dies with the checkpoint (stream_name).
-- A checkpoint that was lost costs nothing: the table itself knows which offsets it holds (starting_offsets).
+- A checkpoint that was lost, or that another run has left behind, costs nothing: the table itself knows which offsets
+  it holds (archive_checkpoint, starting_offsets).
+- One run at a time archives a topic into a table (archive_lock).
 """
 
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from penstock.model import TopicPartition
+from penstock.spark.archive_checkpoint import choose_checkpoint
+from penstock.spark.archive_lock import ArchiveLock
 from penstock.spark.errors import BadOption
 from penstock.spark.tables import compact_table, open_sink
-from penstock.spark.tables.model import WrittenBatch
+from penstock.spark.tables.durability import local_folder
+from penstock.spark.tables.markers import read_writers
+from penstock.spark.tables.model import WrittenBatch, query_tag
+from penstock.spark.tables.options import sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,9 +35,14 @@ DEFAULT_BATCH_ROWS = 2_000_000
 DEFAULT_EVERY = "10 seconds"
 # While following: so many batches make small files enough to join.
 COMPACT_BATCHES = 60
-_NAME_FILE = "penstock-archive.json"
-# Whole days since 1970 in UTC, whatever the session's time zone.
-_DAY = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(timestamp) / 86400000000) AS INT))"
+# A name of a folder has an end: more topics than fit into it go by their digest.
+_FOLDER_NAME_MAX = 200
+# Whole days since 1970 in UTC, whatever the session's time zone. A producer may write any timestamp: what no calendar
+# has stands under the first or the last day of one, since the libraries that keep the tables stop at a year 10000.
+DAY = (
+    "date_add(DATE'1970-01-01', "
+    "CAST(greatest(-719162, least(2932896, floor(unix_micros(timestamp) / 86400000000))) AS INT))"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,10 @@ class Archive:
             return self.checkpoint
         if not self.table or ("://" in self.table and not self.table.startswith("file://")):
             raise BadOption("a table in an object store needs a checkpoint folder of its own: say which")
-        return f"{self.table.rstrip('/')}/_penstock/archive-{'-'.join(self.topics)}"
+        # A comma, which no topic's name has: `a` and `b` are not `a-b`.
+        name = ",".join(sorted(self.topics))
+        name = name if len(name) <= _FOLDER_NAME_MAX else query_tag(name)
+        return f"{self.table.rstrip('/')}/_penstock/archive-{name}"
 
 
 class ArchivedBatch(NamedTuple):
@@ -81,17 +96,33 @@ def start_archive(
     if not archive.topics:
         raise BadOption("an archive needs at least one topic")
     register(spark)
-    name, is_new = stream_name(archive.checkpoint_folder)
+    lock = ArchiveLock(lock_paths(archive))
+    try:
+        query = _start(spark, archive, is_once, every, on_batch)
+    except BaseException:
+        lock.release()
+        raise
+    lock.release_after(query)
+    return query
+
+
+def _start(
+    spark: "SparkSession", archive: Archive, is_once: bool, every: str, on_batch: Callable[[ArchivedBatch], None]
+) -> "StreamingQuery":
+    options = sink_options(archive.format, archive.sink_options)
+    chosen = choose_checkpoint(
+        archive.checkpoint_folder, lambda name: read_writers(options, name), lambda: next_offsets(archive)
+    )
     source = {
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(archive.batch_rows),
         **archive.source,
         "subscribe": ",".join(archive.topics),
         "includeHeaders": "true",
-        "startingOffsets": starting_offsets(archive) if is_new else "earliest",
+        "startingOffsets": starting_offsets(archive) if chosen.is_new else "earliest",
     }
-    rows = spark.readStream.format("penstock").options(**source).load().selectExpr("*", f"{_DAY} AS day")
-    sink = open_sink(archive.format, {**archive.sink_options, "partition_by": "day"}, name)
+    rows = spark.readStream.format("penstock").options(**source).load().selectExpr("*", f"{DAY} AS day")
+    sink = open_sink(archive.format, {**archive.sink_options, "partition_by": "day"}, chosen.name)
 
     def write(batch: "DataFrame", number: int) -> None:
         written = sink.write_batch(batch, number)
@@ -100,7 +131,7 @@ def start_archive(
         on_batch(ArchivedBatch(number, written))
 
     writer = rows.writeStream.queryName(f"archive-{'-'.join(archive.topics)}").foreachBatch(write)
-    writer = writer.option("checkpointLocation", archive.checkpoint_folder)
+    writer = writer.option("checkpointLocation", chosen.folder)
     return (writer.trigger(availableNow=True) if is_once else writer.trigger(processingTime=every)).start()
 
 
@@ -108,43 +139,31 @@ def compact_archive(archive: Archive) -> Any:
     return compact_table(archive.format, archive.sink_options)
 
 
-def stream_name(checkpoint: str) -> tuple[str, bool]:
-    """What the stream of this checkpoint is called, and whether the checkpoint has yet to be begun.
+def next_offsets(archive: Archive) -> dict[TopicPartition, int]:
+    """Behind the last record of each partition that the table holds."""
+    from penstock.spark.archive_status import held_offsets
 
-    Kept inside the checkpoint: whoever deletes it gets a new name, whose batches count from 0 again.
-    """
-    from penstock.spark.tables.data_files import file_system
-
-    system, folder = file_system(checkpoint)
-    path = f"{folder}/{_NAME_FILE}"
-    is_new = not _is_there(system, f"{folder}/offsets/0")
-    if _is_there(system, path):
-        with system.open_input_stream(path) as stream:
-            return json.loads(stream.read())["name"], is_new
-    name = f"archive-{uuid.uuid4().hex}"
-    system.create_dir(folder, recursive=True)
-    with system.open_output_stream(path) as stream:
-        stream.write(json.dumps({"name": name}).encode())
-    return name, is_new
+    return {
+        TopicPartition(one.topic, one.partition): one.last + 1
+        for one in held_offsets(archive.format, archive.sink_options)
+        if one.topic in archive.topics
+    }
 
 
-def _is_there(system: Any, path: str) -> bool:
-    import pyarrow.fs as pafs
-
-    return system.get_file_info(path).type == pafs.FileType.File
+def lock_paths(archive: Archive) -> list[Path]:
+    """A lock for each topic in the table, one in the checkpoint; of both, those that are local folders."""
+    table = local_folder(archive.table) if archive.table and not archive.options.get("catalog") else None
+    checkpoint = local_folder(archive.checkpoint_folder)
+    own = [] if table is None else [Path(table) / "_penstock" / f"archive-{topic}.lock" for topic in archive.topics]
+    return own if checkpoint is None else [*own, Path(checkpoint) / ".run.lock"]
 
 
 def starting_offsets(archive: Archive) -> str:
     """Behind what the table holds; from the earliest where it holds nothing."""
-    from penstock.spark.archive_status import held_offsets
     from penstock.spark.fetching import Cluster
     from penstock.spark.options import read_options
 
-    held = {
-        (one.topic, one.partition): one.last + 1
-        for one in held_offsets(archive.format, archive.sink_options)
-        if one.topic in archive.topics
-    }
+    held = next_offsets(archive)
     if not held:
         return "earliest"
     # A start that names one partition must name all of them.
@@ -158,7 +177,7 @@ def starting_offsets(archive: Archive) -> str:
     if missing:
         raise BadOption(f"there is no topic {missing[0]}: create it first, or leave it out of the archive")
     starts = {
-        topic: {str(number): held.get((topic, number), -2) for number in sorted(found.leaders)}
+        topic: {str(number): held.get(TopicPartition(topic, number), -2) for number in sorted(found.leaders)}
         for topic, found in facts.items()
         if found is not None
     }

@@ -4,17 +4,18 @@ Called by cli.archive (status) and by archive, to go on behind what is there. Th
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.spark.tables.data_files import file_system
+from penstock.spark.tables.durability import file_system
 from penstock.spark.tables.failures import NoSuchTable, SchemaMismatch
 from penstock.spark.tables.files import list_files
 from penstock.spark.tables.options import sink_options
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = ["topic", "partition", "offset", "timestamp"]
 _WANTED = [("offset", "count"), ("offset", "min"), ("offset", "max"), ("timestamp", "min"), ("timestamp", "max")]
 
@@ -28,7 +29,7 @@ class Held(NamedTuple):
     first: int
     last: int
     oldest: datetime | None
-    newest: datetime | None
+    newest: datetime | None  # none where no calendar has it
 
 
 class ArchiveStatus(NamedTuple):
@@ -70,12 +71,27 @@ def archive_status(kind: str, options: Mapping[str, Any]) -> ArchiveStatus:
             row["offset_count_sum"],
             row["offset_min_min"],
             row["offset_max_max"],
-            row["timestamp_min_min"],
-            row["timestamp_max_max"],
+            _moment(row["timestamp_min_min"]),
+            _moment(row["timestamp_max_max"]),
         )
-        for row in summed.to_pylist()
+        for row in summed.cast(_as_numbers(summed.schema)).to_pylist()
     ]
     return ArchiveStatus(len(found.files), sorted(held, key=lambda one: (one.topic, one.partition)))
+
+
+def _as_numbers(schema: pa.Schema) -> pa.Schema:
+    """Moments as microseconds: Python has none past the year 9999, and a producer may stamp a record with one."""
+    types: Any = pa.types
+    return pa.schema([field.with_type(pa.int64()) if types.is_timestamp(field.type) else field for field in schema])
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    if microseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return None
 
 
 def held_offsets(kind: str, options: Mapping[str, Any]) -> list[Held]:

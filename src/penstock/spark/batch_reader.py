@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.model import TopicPartition
-from penstock.spark.bounds import EARLIEST_OFFSET, LATEST_OFFSET
+from penstock.spark.bounds import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from penstock.spark.connections import cluster_for, drop_cluster
 from penstock.spark.data_loss import report_losses
 from penstock.spark.errors import BadOption, told_plainly
@@ -69,10 +69,15 @@ def _fit(
 ) -> None:
     """Offsets that somebody wrote down against those the log has."""
     first = cluster.list_offsets(dict.fromkeys(starts, EARLIEST_OFFSET), options.isolation)
-    last = cluster.list_offsets(dict.fromkeys(starts, LATEST_OFFSET), options.isolation)
+    # Up to the very end: what an open transaction holds back is there, and the fetcher waits for it.
+    last = cluster.list_offsets(dict.fromkeys(starts, LATEST_OFFSET), "read_uncommitted")
     losses: list[str] = []
     for at, start in starts.items():
         earliest, latest, end = first[at][0], last[at][0], ends[at]
+        if _is_open(options.end, at) and end < start <= latest:
+            # It starts in a transaction that is open: there is nothing to read yet.
+            ends[at] = start
+            continue
         if start > end >= earliest:
             # A mistake of whoever wrote it, and no loss.
             continue
@@ -83,3 +88,8 @@ def _fit(
         starts[at] = max(start, earliest)
         ends[at] = max(min(end, latest), starts[at])
     report_losses(losses, options.fail_on_data_loss)
+
+
+def _is_open(end: Bound, at: TopicPartition) -> bool:
+    """Whether the end is whatever can be read now, and no number that somebody wrote down."""
+    return not end.is_time and (end.everywhere if end.each is None else end.each[at]) == LATEST_OFFSET

@@ -19,6 +19,7 @@ Unmatched = Literal["error", "latest"]
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
+NUMBER_MAX = (1 << 63) - 1  # of the 64 bits that Kafka has for offsets and times
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +71,18 @@ def parse_bound(options: Mapping[str, str], side: Literal["starting", "ending"],
     """Spark's precedence: a time for all, then times for each, then offsets. Names come in lower case."""
     by_time, by_times, by_offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if (text := options.get(by_time.lower())) is not None:
-        if not text.strip().isdecimal():
+        if not text.strip().isdecimal() or int(text) > NUMBER_MAX:
             raise BadOption(f"{by_time} is {text}; it must be a number of milliseconds since 1970")
         return Bound(by_time, everywhere=int(text), is_time=True)
     try:
         if (text := options.get(by_times.lower())) is not None:
-            return Bound(by_times, each=parse_per_partition(by_times, text, 0), is_time=True)
+            return Bound(by_times, each=_each(by_times, text, 0), is_time=True)
         text = options.get(by_offsets.lower(), default).strip()
         if text.lower() == "earliest":
             return Bound(by_offsets, everywhere=EARLIEST_OFFSET)
         if text.lower() == "latest":
             return Bound(by_offsets, everywhere=LATEST_OFFSET)
-        return Bound(by_offsets, each=parse_per_partition(by_offsets, text, EARLIEST_OFFSET))
+        return Bound(by_offsets, each=_each(by_offsets, text, EARLIEST_OFFSET))
     except ValueError as why:
         raise BadOption(str(why)) from None
 
@@ -102,3 +103,11 @@ def check_batch_bounds(start: Bound, end: Bound) -> None:
         for at, first in start.each.items():
             if 0 <= end.each[at] < first:
                 raise BadOption(f"{at} would start at {first} and end at {end.each[at]}")
+
+
+def _each(option: str, text: str, least: int) -> dict[TopicPartition, int]:
+    numbers = parse_per_partition(option, text, least)
+    for at, number in numbers.items():
+        if number > NUMBER_MAX:
+            raise ValueError(f"{option} has {number} for {at}; the largest number is {NUMBER_MAX}")
+    return numbers

@@ -5,6 +5,7 @@ look like a slip of the pen: a misspelt `security.protocol` must not end in a co
 """
 
 import difflib
+from collections.abc import Mapping
 
 # Java's spelling -> librdkafka's, where the meaning is the same.
 JAVA_TO_LIBRDKAFKA = {
@@ -20,6 +21,9 @@ JAVA_ONLY = frozenset(
         "auto.include.jmx.reporter",
         "buffer.memory",
         "client.dns.lookup.mode",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
         "default.api.timeout.ms",
         "exclude.internal.topics",
         "key.serializer",
@@ -91,6 +95,7 @@ SHARED = frozenset(
         "max.in.flight.requests.per.connection",
         "max.partition.fetch.bytes",
         "max.poll.interval.ms",
+        "message.copy.max.bytes",
         "message.max.bytes",
         "message.timeout.ms",
         "metadata.broker.list",
@@ -100,6 +105,7 @@ SHARED = frozenset(
         "queue.buffering.max.kbytes",
         "queue.buffering.max.messages",
         "queue.buffering.max.ms",
+        "reconnect.backoff.jitter.ms",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "request.timeout.ms",
@@ -120,6 +126,7 @@ SHARED = frozenset(
         "ssl.certificate.location",
         "ssl.certificate.pem",
         "ssl.cipher.suites",
+        "ssl.crl.location",
         "ssl.endpoint.identification.algorithm",
         "ssl.key.location",
         "ssl.key.password",
@@ -131,7 +138,7 @@ SHARED = frozenset(
     }
 )
 
-KNOWN = JAVA_ONLY | SHARED | JAVA_TO_LIBRDKAFKA.keys()
+KNOWN = JAVA_ONLY | SHARED | JAVA_TO_LIBRDKAFKA.keys() | set(JAVA_TO_LIBRDKAFKA.values())
 
 # Spark's connector refuses these of a source, and so do we; the words say what to use instead.
 REFUSED_OF_READERS = {
@@ -146,6 +153,37 @@ REFUSED_OF_WRITERS = {
     "value.serializer": "values are written as bytes or strings",
     "interceptor.classes": "there is no Java client here to load them into",
 }
+
+_NO_JAVA = "there is no Java here to load it into"
+# What would narrow whom to trust or what to speak, and cannot be had of both of our clients: refused where it counts.
+_REFUSED_WITH_TLS = {
+    "ssl.cipher.suites": "the ciphers are OpenSSL's own; set them in its configuration (openssl.cnf)",
+    "ssl.crl.location": "revoked certificates are not looked for; let the authority's certificates be short-lived",
+    "ssl.engine.factory.class": _NO_JAVA,
+    "ssl.protocol": "TLS 1.2 or 1.3 is spoken, whichever the broker prefers; leave it out",
+    "ssl.provider": _NO_JAVA,
+    "security.providers": _NO_JAVA,
+}
+_REFUSED_WITH_SASL = {
+    "sasl.client.callback.handler.class": _NO_JAVA,
+    "sasl.login.callback.handler.class": _NO_JAVA,
+    "sasl.login.class": _NO_JAVA,
+    "security.providers": _NO_JAVA,
+}
+
+
+def refused_for_security(options: Mapping[str, str], protocol: str) -> tuple[str, str] | None:
+    """A setting about security that would have to be ignored, and what to do instead."""
+    refused: dict[str, str] = {}
+    if protocol.startswith("SASL"):
+        refused |= _REFUSED_WITH_SASL
+    if protocol.endswith("SSL"):
+        refused |= _REFUSED_WITH_TLS
+        spoken = {one.strip() for one in options.get("ssl.enabled.protocols", "TLSv1.2").split(",")}
+        # Older ones are never spoken, which nobody minds; that TLS 1.2 is spoken, somebody may.
+        if "TLSv1.2" not in spoken:
+            refused["ssl.enabled.protocols"] = "TLS 1.2 or 1.3 is spoken, whichever the broker prefers; name TLSv1.2"
+    return next(((name, why) for name, why in refused.items() if options.get(name, "").strip()), None)
 
 
 def misspelt(name: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.spark.client_names import JAVA_ONLY, JAVA_TO_LIBRDKAFKA
+from penstock.spark.client_names import JAVA_ONLY, JAVA_TO_LIBRDKAFKA, refused_for_security
 from penstock.spark.errors import BadOption
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ def librdkafka_settings(kafka_options: Mapping[str, str]) -> dict[str, str]:
     settings = {
         JAVA_TO_LIBRDKAFKA.get(name, name): value for name, value in kafka_options.items() if name not in JAVA_ONLY
     }
+    # Java has a level for each codec, librdkafka one for the codec in use.
+    codec = kafka_options.get("compression.type") or kafka_options.get("compression.codec") or ""
+    if level := kafka_options.get(f"compression.{codec.strip().lower()}.level"):
+        settings["compression.level"] = level
     for alias in ("metadata.broker.list", "sasl.mechanisms"):
         settings.pop(alias, None)
     settings["bootstrap.servers"] = ",".join(_address(host, port) for host, port in access.bootstrap)
@@ -122,6 +126,8 @@ def _access(options: Mapping[str, str]) -> Access:
     protocol = options.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise BadOption(f"kafka.security.protocol is {protocol}; there are {', '.join(PROTOCOLS)}")
+    if refused := refused_for_security(options, protocol):
+        raise BadOption(f"kafka.{refused[0]} is not supported: {refused[1]}")
     mechanism, username, password = _login(options, protocol)
     ca_file, ca_pem = _trust(options)
     certificate_file, certificate_pem, key_file, key_pem = _identity(options)
@@ -154,7 +160,13 @@ def _bootstrap(text: str) -> tuple[tuple[str, int], ...]:
         matched = re.fullmatch(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d{1,5}))?", address)
         if matched is None or not 0 < int(matched["port"] or DEFAULT_PORT) < 65536:
             raise BadOption(f"kafka.bootstrap.servers has {part}; write host:port, with commas between")
-        found.append((matched["v6"] or matched["host"], int(matched["port"] or DEFAULT_PORT)))
+        host = matched["v6"] or matched["host"]
+        try:
+            # What the socket would do, long after, with an error that names no option.
+            host.encode("idna")
+        except UnicodeError:
+            raise BadOption(f"kafka.bootstrap.servers has {part}, whose host cannot be a name") from None
+        found.append((host, int(matched["port"] or DEFAULT_PORT)))
     if not found:
         raise BadOption("kafka.bootstrap.servers is needed: the cluster's host:port, with commas between")
     return tuple(found)

@@ -146,6 +146,15 @@ OPTIONS: tuple[Option, ...] = (
         "How long a task may take; the brokers' transaction.max.timeout.ms must allow it.",
         is_ours=True,
     ),
+    Option(
+        "on.replay.differs",
+        "fail, skip",
+        "fail",
+        WRITE,
+        "A task that comes again with as many rows as are written, but other ones (a sum of doubles in another order): "
+        "fail, or leave what is written and say so in the log. Another number of rows always fails.",
+        is_ours=True,
+    ),
     Option("checkpointLocation", "path", "", WRITE | STREAM, "Spark's own.", has_effect=False),
 )
 

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Delivery = Literal["exactly-once", "at-least-once"]
+OnReplayDiffers = Literal["fail", "skip"]
 
 GROUP_PREFIX = "spark-"
 NO_GROUP = "none"
 FETCH_BYTES = 8 << 20
+# A reply of this size, and what comes with it, is still taken by fetching.connection.
+FETCH_BYTES_MAX = 256 << 20
 _DURATION_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _KAFKA = "kafka."
 
@@ -68,6 +71,7 @@ class WriteOptions:
     delivery: Delivery
     transactional_id_prefix: str
     transaction_timeout_ms: int
+    on_replay_differs: OnReplayDiffers
     query_name: str | None
 
 
@@ -105,7 +109,7 @@ def read_options(options: Mapping[str, str], *, is_streaming: bool) -> ReadOptio
         retry_interval_s=(given.number("fetchOffset.retryIntervalMs", least=0) or 0) / 1000,
         poll_timeout_s=(given.number("kafkaConsumer.pollTimeoutMs") or 0) / 1000,
         cache_s=(given.number("latestOffsetCacheMs", least=0) or 0) / 1000,
-        commit_group=_commit_group(given.values, kafka),
+        commit_group=_commit_group(given.values),
         fetch_bytes=_fetch_bytes(kafka),
     )
 
@@ -120,6 +124,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         delivery=cast("Delivery", given.choice("delivery", ("exactly-once", "at-least-once"))),
         transactional_id_prefix=given.values.get("transactional.id.prefix", "").strip() or "penstock-spark",
         transaction_timeout_ms=given.number("transaction.timeout.ms") or 900_000,
+        on_replay_differs=cast("OnReplayDiffers", given.choice("on.replay.differs", ("fail", "skip"))),
         query_name=given.values.get("queryname") or None,
     )
 
@@ -223,11 +228,11 @@ def _subscription(values: Mapping[str, str]) -> Subscription:
     return Subscription(names=names)
 
 
-def _commit_group(values: Mapping[str, str], kafka: Mapping[str, str]) -> str | None:
+def _commit_group(values: Mapping[str, str]) -> str | None:
+    # Never kafka.group.id: Spark's source commits nothing to it, and it is often the group of other consumers, named
+    # for the sake of its ACLs. Commits of ours would move them.
     if group := values.get("commit.group.id", "").strip():
         return NO_GROUP if group.lower() == NO_GROUP else group
-    if group := kafka.get("group.id", "").strip():
-        return group
     name = values.get("queryname", "").strip()
     return GROUP_PREFIX + name if name else None
 
@@ -237,7 +242,7 @@ def _fetch_bytes(kafka: Mapping[str, str]) -> int:
         if name in kafka:
             if not kafka[name].isdecimal() or not 0 < int(kafka[name]) < 1 << 31:
                 raise BadOption(f"kafka.{name} is {kafka[name]}; it must be a number of bytes")
-            return int(kafka[name])
+            return min(int(kafka[name]), FETCH_BYTES_MAX)
     return FETCH_BYTES
 
 

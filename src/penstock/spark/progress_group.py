@@ -10,9 +10,11 @@ while) before it says that nothing is left. With the trigger `once` there is no 
 as lag until the next run.
 
 Which group: the one the options name, else `spark-<query name>`, which only the tasks know (query_name.py). Until the
-driver has learned it, the first task of a batch commits where its partition stood when the batch began, with the
-query's token (kept in the checkpoint beside the offsets) as the commit's metadata; the driver looks through the groups
-`spark-*` for its token. No group, topic or file is needed for it that would not be there anyway.
+driver has learned it, the first task of a batch commits where its partition stood when the batch began, with a token
+of this run as the commit's metadata; the driver looks through the groups `spark-*` for its token. A restarted query
+that has planned no batch yet looks for the token kept in its checkpoint, with which the driver commits: only a task
+knows whether the query has got another name since. No group, topic or file is needed for it that would not be there
+anyway.
 """
 
 import logging
@@ -55,6 +57,9 @@ class ProgressGroup:
     ) -> None:
         self._open_client, self._clock = open_client, clock
         self._group = group
+        self._is_named = group is not None
+        self._run_token = ""
+        self._found_by = ""
         self._changed = threading.Condition()
         self._told: Position | None = None
         self._done: Position | None = None
@@ -65,7 +70,15 @@ class ProgressGroup:
     @property
     def must_announce(self) -> bool:
         """Whether tasks have to say what the query is called."""
-        return self._group is None
+        return not self._is_named and (self._group is None or self._found_by != self._run_token)
+
+    def announced(self, token: str) -> None:
+        """Tasks of a batch that is planned commit with this token: what was found by another may have an old name."""
+        with self._changed:
+            if self._is_named or token == self._run_token:
+                return
+            self._run_token, self._group, self._may_search = token, None, True
+            self._changed.notify_all()
 
     def told(self, position: "Position") -> None:
         """All before `position` is done. Returns at once."""
@@ -104,10 +117,9 @@ class ProgressGroup:
             pause_s = COMMIT_INTERVAL_S
             try:
                 client = client or self._open_client()
-                if self._group is None:
-                    self._group = client.find(GROUP_PREFIX, position.query)
-                if self._group is not None:
-                    client.commit(self._group, position.offsets, position.query)
+                group = self._group or self._find(client, position)
+                if group is not None:
+                    client.commit(group, position.offsets, position.query)
                     with self._changed:
                         self._done = position
                         self._changed.notify_all()
@@ -117,6 +129,16 @@ class ProgressGroup:
                 if str(error) != last_error:
                     log.warning("the query's progress was not committed to a group, will try again: %s", error)
                 last_error = str(error)
+
+    def _find(self, client: GroupClient, position: "Position") -> str | None:
+        token = self._run_token or position.query
+        found = client.find(GROUP_PREFIX, token)
+        with self._changed:
+            if token != (self._run_token or position.query):
+                # A batch was planned meanwhile, whose tasks know better.
+                return None
+            self._group, self._found_by = found, token
+        return found
 
     def _next(self, pause_s: float) -> "Position":
         """The next position to commit, not before the pause is over, unless somebody waits for it."""
@@ -135,7 +157,7 @@ class ProgressGroup:
 
     def _can_commit(self) -> bool:
         """Whether the group is known, or could be found."""
-        has_token = self._told is not None and bool(self._told.query)
+        has_token = bool(self._run_token) or (self._told is not None and bool(self._told.query))
         return self._group is not None or (self._may_search and has_token)
 
 

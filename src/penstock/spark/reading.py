@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.spark.connections import cluster_for, drop_cluster
 from penstock.spark.data_loss import report_losses
-from penstock.spark.errors import DataLost, told_plainly
+from penstock.spark.errors import told_plainly
 from penstock.spark.group_client import LibrdkafkaGroups
 from penstock.spark.planning import OffsetRange
 from penstock.spark.progress_group import announce
@@ -123,10 +123,14 @@ def _behind_the_gap(options: "ReadOptions", wanted: OffsetRange, gone: "OffsetGo
         )
         return first
     # Not retention: what was there when the batch was planned has vanished from the end, and no wait brings it back.
-    raise DataLost(
-        f"{wanted.at} ends at offset {gone.end}, but offsets up to {wanted.end - 1} were planned to be read: the "
-        "partition lost records that were there"
+    report_losses(
+        [
+            f"{wanted.at} ends at offset {gone.end}, but offsets up to {wanted.end - 1} were planned to be read: the "
+            "partition lost records that were there"
+        ],
+        options.fail_on_data_loss,
     )
+    return wanted.end
 
 
 def _announce(options: "ReadOptions", partition: ReadPartition) -> "Thread | None":

@@ -11,7 +11,7 @@ import contextlib
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.model import TopicPartition
@@ -19,6 +19,8 @@ from penstock.spark.errors import BadOption
 from penstock.spark.replay_pace import Steps, paced, watched
 from penstock.spark.tables import read_table
 from penstock.spark.tables.failures import SchemaMismatch
+from penstock.spark.tables.files import Wanted, list_files
+from penstock.spark.tables.options import sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 TASKS_MAX = 64
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _KEPT = ("key", "value", "headers", "timestamp")
+_FIRST_DAY, _LAST_DAY = "0001-01-01", "9999-12-31"
+ARCHIVE_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "day"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def source_rows(spark: "SparkSession", replay: Replay) -> "DataFrame":
     if replay.topic:
         rows = spark.read.format("penstock").options(**_topic_options(replay)).load()
     else:
-        rows = read_table(spark, replay.kind, replay.table, replay.table_options, wanted=_days_wanted(replay))
+        rows = read_table(spark, replay.kind, replay.table, replay.table_options, wanted=files_wanted(replay))
         if "value" not in rows.columns:
             raise SchemaMismatch("a table to replay needs a column value, and key, headers, timestamp if there are any")
     if replay.only_topic:
@@ -187,10 +191,18 @@ def _topic_options(replay: Replay) -> dict[str, str]:
     return options
 
 
-def _days_wanted(replay: Replay) -> Callable[[Mapping[str, str | None]], bool]:
-    """Files of other days are not even opened, where the table has days."""
-    first = "" if replay.begin_ms is None else _day(replay.begin_ms)
-    last = "9999" if replay.until_ms is None else _day(replay.until_ms)
+def files_wanted(replay: Replay) -> Wanted | None:
+    """Files of other days are not even opened, where `day` is the archive's: of another table it may be anything."""
+    if replay.begin_ms is None and replay.until_ms is None:
+        return None
+    where = {"path": replay.table} if replay.table else {}
+    schema = list_files(sink_options(replay.kind, {**where, **replay.table_options})).schema
+    return days_wanted(replay) if set(schema.names) == ARCHIVE_COLUMNS else None
+
+
+def days_wanted(replay: Replay) -> Wanted:
+    first = _FIRST_DAY if replay.begin_ms is None else _day(replay.begin_ms)
+    last = _LAST_DAY if replay.until_ms is None else _day(replay.until_ms)
 
     def wanted(partition: Mapping[str, str | None]) -> bool:
         day = partition.get("day")
@@ -200,7 +212,9 @@ def _days_wanted(replay: Replay) -> Callable[[Mapping[str, str | None]], bool]:
 
 
 def _day(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).date().isoformat()
+    """As archive has it: what no calendar has stands under its first or last day."""
+    days = min(max(moment_ms // 86_400_000, -719_162), 2_932_896)
+    return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
 
 
 def _in_utc(moment: datetime | None) -> datetime | None:

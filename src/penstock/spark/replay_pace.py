@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY_S = 0.5
+# Time that passed without a row may be made up for, up to this much.
+SAVED_MAX_S = 0.1
 
 
 class Steps(NamedTuple):
@@ -29,14 +31,15 @@ def paced(rate: float) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
     chunk = max(1, int(rate / 10))
 
     def pace(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        started = time.monotonic()
-        sent = 0
+        due = 0.0
         for batch in batches:
             for first in range(0, batch.num_rows, chunk):
                 part = batch.slice(first, chunk)
-                sent += part.num_rows
-                # A row is due when the time for all before it and for itself has passed.
-                time.sleep(max(0.0, started + sent / rate - time.monotonic()))
+                now = time.monotonic()
+                # A row is due when the time for those before it and for itself has passed. The first one does not make
+                # up for what it took to come: the source was read and sorted until then.
+                due = (max(due, now - SAVED_MAX_S) if due else now) + part.num_rows / rate
+                time.sleep(max(0.0, due - now))
                 yield part
 
     return pace

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.model import TopicPartition
+from penstock.spark.errors import SparkFailure
 from penstock.spark.offsets import Position
 from penstock.spark.planning import OffsetRange, share_limit
 
@@ -35,8 +36,21 @@ class Step:
     waiting: int
 
 
+class OtherSource(SparkFailure):
+    """Offsets of topics that are not read here: a checkpoint of another query, or sources that changed places."""
+
+    def __init__(self, topics: Collection[str]) -> None:
+        super().__init__(
+            f"the checkpoint is of another source: it has offsets of {', '.join(sorted(topics))}, none of which is "
+            "read here; give the query a checkpoint of its own, or its sources in the order they had"
+        )
+
+
 def next_step(start: Position, view: View, earliest: AskEarliest, covers: Covers, limit: int | None) -> Step:
     """Up to `limit` offsets on from `start`, or as far as the cluster goes."""
+    if start.offsets and not any(covers(at) for at in start.offsets):
+        # To let go of all of them would mean to read everything from its beginning, once more.
+        raise OtherSource(_topics(start))
     losses: list[str] = []
     remade = _remade(start, view)
     offsets = dict(start.offsets)

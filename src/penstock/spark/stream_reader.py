@@ -5,9 +5,11 @@ workers, on another instance. The arithmetic is stream_planning's; here the clus
 Laws:
 - latestOffset gives back the very text it was given where nothing is to be read, or empty batches would spin.
 - An idle query polls every 11 ms or so; the cluster is asked once in latestOffsetCacheMs.
-- No loss is reported on the strength of one look at the cluster: it is looked at again, fetchOffset.numRetries times.
+- No loss is reported on the strength of one look at the cluster: it is looked at again, fetchOffset.numRetries times,
+  and for GONE_AFTER_S where a whole topic is not there.
 """
 
+import logging
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -33,6 +35,7 @@ from penstock.spark.offsets import Json, Position
 from penstock.spark.planning import cut_ranges
 from penstock.spark.progress_group import ProgressGroup
 from penstock.spark.reading import ReadPartition, read_partition
+from penstock.spark.stream_looking import checked_start, look, topics_of, unread, without_topic
 from penstock.spark.stream_planning import Step, View, next_step, plan_ranges
 
 if TYPE_CHECKING:
@@ -40,6 +43,11 @@ if TYPE_CHECKING:
 
     from penstock.spark.fetching import Cluster
     from penstock.spark.options import ReadOptions
+
+log = logging.getLogger("penstock.spark")
+
+# How often a topic that is not there is looked for before it counts as deleted.
+DOUBTS = 10
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_new = False
         self._last_batch_at = float("-inf")
         self._progress: ProgressGroup | None = None
+        self._token = uuid4().hex
         self._reported: set[str] = set()
 
     @told_plainly()
@@ -64,12 +73,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise BadOption(f"{', '.join(self._missing)} is not there: nothing of {options.subscription} was read")
         cluster = self._cluster()
         offsets = options.start.resolve(cluster, sorted(view.latest), options.isolation, options.unmatched)
-        if options.start.each is not None and not options.start.is_time:
-            self._check_start(offsets, view)
+        each = options.start.each if options.start.each is not None and not options.start.is_time else {}
+        # What the cluster was asked for is right as it is, and ends of a busy topic have moved since the look.
+        written = {at: offset for at, offset in each.items() if offset >= 0}
+        written = checked_start(cluster, written, options.fail_on_data_loss)
         # Records that came since the look are for the batches: under AvailableNow none may lie behind its end.
-        offsets = {at: min(offset, view.latest[at]) for at, offset in offsets.items()}
+        offsets = {at: min(offset, view.latest[at]) for at, offset in offsets.items()} | written
         self._is_new = True
-        return Position(offsets, view.topic_ids, query=uuid4().hex).to_json()
+        return Position(offsets, view.topic_ids, query=self._token).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -93,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._last_batch_at = time.monotonic()
         # A checkpoint of Spark's own source has no token yet.
-        return replace(step.position, query=step.position.query or uuid4().hex).to_json()
+        return replace(step.position, query=step.position.query or self._token).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         with told_plainly():
@@ -106,13 +117,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_plainly()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         options = self._options
-        to = Position.from_json(end)
-        ranges = plan_ranges(Position.from_json(start), to)
+        ranges = plan_ranges(Position.from_json(start), Position.from_json(end))
         pieces = cut_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         if not pieces:
             return []
         progress = self._progress_group()
-        token = to.query if progress.must_announce and to.query else None
+        token = self._token if progress.must_announce else None
+        if token is not None:
+            progress.announced(token)
         self._is_new = False
         # Whoever announces must read from where its partition stood.
         begins = {(one.at, one.start) for one in ranges}
@@ -131,22 +143,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _step(self, position: Position, most: int | None) -> Step:
         """The next step; with losses only where they were seen again and again."""
+        from penstock.spark.fetching import GONE_AFTER_S, TopicGone
+
         options = self._options
         attempts = options.retries
+        began = time.monotonic()
         self._look_if_old()
+        self._warn_of_missing(position)
         while True:
-            view = self._without_open_transactions(position)
-            step = next_step(position, view, self._earliest, options.subscription.covers, most)
+            try:
+                view = self._without_open_transactions(position)
+                step = next_step(position, view, self._earliest, options.subscription.covers, most)
+            except TopicGone as gone:
+                # Deleted since the look. Planned again without it, it is a loss like any other.
+                assert self._view is not None
+                self._view = without_topic(self._view, gone.at.topic)
+                continue
             news = [loss for loss in step.losses if loss not in self._reported]
             if not news:
                 return step
-            if self._is_frozen or attempts <= 0:
+            # A topic that is not there may be one that brokers which have just started do not know of yet.
+            doubt_s = GONE_AFTER_S if topics_of(position.offsets) - topics_of(view.latest) else 0.0
+            is_believed = attempts <= 0 and time.monotonic() - began >= doubt_s
+            if self._is_frozen or is_believed:
                 report_losses(news, options.fail_on_data_loss)
                 self._reported.update(news)
                 return step
             attempts -= 1
-            time.sleep(options.retry_interval_s)
+            time.sleep(max(options.retry_interval_s, doubt_s / DOUBTS))
             self._look()
+
+    def _warn_of_missing(self, position: Position) -> None:
+        """Topics that were never read: of a restarted query nobody else says that one is misspelt."""
+        for name in unread(self._missing, position.offsets):
+            if name not in self._reported:
+                log.warning("%s is not there; it will be read from its beginning when it is", name)
+                self._reported.add(name)
 
     def _must_wait(self, step: Step, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger holds the batch back."""
@@ -156,19 +188,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_overdue = time.monotonic() - self._last_batch_at >= self._options.max_trigger_delay_s
         return step.waiting < least and not is_overdue
 
-    def _check_start(self, offsets: dict[TopicPartition, int], view: View) -> None:
-        earliest = self._earliest(sorted(offsets))
-        losses: list[str] = []
-        for at, offset in offsets.items():
-            if offset > view.latest[at]:
-                raise BadOption(
-                    f"startingOffsets has {offset} for {at}, whose offsets are {earliest[at]} to {view.latest[at]}"
-                )
-            if offset < earliest[at]:
-                losses.append(f"{at} begins at offset {earliest[at]}; offsets {offset} to {earliest[at] - 1} are gone")
-                offsets[at] = earliest[at]
-        report_losses(losses, self._options.fail_on_data_loss)
-
     def _look_if_old(self) -> None:
         if self._view is None or (not self._is_frozen and time.monotonic() - self._seen_at >= self._options.cache_s):
             self._look()
@@ -177,23 +196,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ask the cluster which partitions there are, and where they end."""
         options = self._options
         try:
-            found = options.subscription.find(self._cluster())
-            wanted = dict.fromkeys(sorted(found.partitions), LATEST_OFFSET)
-            answers = self._cluster().list_offsets(wanted, options.isolation) if wanted else {}
+            self._view, self._missing = look(self._cluster(), options.subscription, options.isolation)
         except Exception:
             drop_cluster(options.connection)
             raise
-        self._missing = found.missing
-        self._view = View({at: offset for at, (offset, _) in answers.items()}, found.topic_ids)
         self._seen_at = time.monotonic()
         return self._view
 
     def _without_open_transactions(self, position: Position) -> View:
-        """A query that read uncommitted rows before may stand behind the last stable offset: that is no loss."""
+        """A query may stand behind the last stable offset, or behind ends that were frozen: that is no loss."""
         assert self._view is not None
         view = self._view
         behind = {at: offset for at, offset in position.offsets.items() if offset > view.latest.get(at, offset)}
-        if not behind or self._options.isolation == "read_uncommitted":
+        if not behind:
             return view
         ends = self._cluster().list_offsets(dict.fromkeys(behind, LATEST_OFFSET), "read_uncommitted")
         stays = {at: offset for at, offset in behind.items() if offset <= ends[at][0]}

@@ -1,5 +1,7 @@
 """Access to a cluster in Java's and in librdkafka's spelling: the same for both of our clients."""
 
+import re
+
 import confluent_kafka
 import pytest
 
@@ -26,6 +28,12 @@ def test_brokers_are_found_in_every_way_to_write_them(text: str, found: tuple[tu
 @pytest.mark.parametrize("text", ["a:x", "a:0", "a:70000", "::1", "a:1:2", "http://"])
 def test_brokers_that_are_none_are_refused(text: str):
     with pytest.raises(BadOption, match="write host:port"):
+        connection_settings({"bootstrap.servers": text})
+
+
+@pytest.mark.parametrize("text", ["a..b:1", "x" * 70 + ".org"])
+def test_a_host_that_cannot_be_a_name_is_refused(text: str):
+    with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers has .*whose host cannot be a name"):
         connection_settings({"bootstrap.servers": text})
 
 
@@ -113,6 +121,35 @@ def test_what_cannot_be_honoured_is_refused_without_a_secret_in_the_words(more: 
     assert "secret" not in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ssl.enabled.protocols", "TLSv1.3"),
+        ("ssl.enabled.protocols", "TLSv1.1,TLSv1"),
+        ("ssl.cipher.suites", "TLS_AES_256_GCM_SHA384"),
+        ("ssl.protocol", "TLSv1.3"),
+        ("ssl.provider", "BCJSSE"),
+        ("ssl.engine.factory.class", "org.example.Engine"),
+        ("ssl.crl.location", "/revoked.pem"),
+        ("security.providers", "org.example.Provider"),
+        ("sasl.client.callback.handler.class", "org.example.Handler"),
+        ("sasl.login.callback.handler.class", "org.example.Handler"),
+        ("sasl.login.class", "org.example.Login"),
+    ],
+)
+def test_no_setting_that_narrows_what_is_trusted_is_ignored(name: str, value: str):
+    secured = BASE | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN}
+    for make in (connection_settings, librdkafka_settings):
+        make(secured)
+        with pytest.raises(BadOption, match=rf"^kafka\.{re.escape(name)} is not supported: "):
+            make(secured | {name: value})
+
+
+def test_what_is_spoken_anyway_may_be_asked_for():
+    connection_settings(BASE | {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.2, TLSv1.3"})
+    connection_settings(BASE | {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.2"})
+
+
 def test_a_store_that_is_no_pem_is_told_how_to_become_one():
     with pytest.raises(BadOption, match=r"keytool -importkeystore .*openssl pkcs12"):
         connection_settings(BASE | {"ssl.truststore.location": "/t.jks"})
@@ -129,5 +166,9 @@ def test_librdkafka_takes_what_was_written_for_java():
         "send.buffer.bytes": "65536",
         "ssl.enabled.protocols": "TLSv1.3",
         "linger.ms": "5",
+        "compression.type": "zstd",
+        "compression.zstd.level": "7",
+        "compression.gzip.level": "2",
     }
+    assert librdkafka_settings(java)["compression.level"] == "7"
     confluent_kafka.Producer(librdkafka_settings(java))

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from penstock.model import TopicPartition
 from penstock.spark.bounds import EARLIEST_OFFSET, LATEST_OFFSET
 from penstock.spark.errors import BadOption
+from penstock.spark.fetching.connection import REPLY_BYTES_MAX
 from penstock.spark.option_table import OPTIONS
 from penstock.spark.options import ReadOptions, read_options, write_options
 from penstock.spark.subscription import compile_pattern
@@ -93,6 +94,12 @@ def test_what_is_parsed_goes_to_workers_whole_and_shows_no_secret():
         ({"endingOffsets": "latest"}, "endingOffsets is for batches"),
         ({"endingTimestamp": "5"}, "endingTimestamp is for batches"),
         ({"startingTimestamp": "today"}, "startingTimestamp is today; it must be a number of milliseconds"),
+        ({"startingTimestamp": "9" * 20}, "it must be a number of milliseconds"),
+        (
+            {"startingOffsetsByTimestamp": '{"orders":{"0":%s}}' % ("9" * 20)},
+            "the largest number is 9223372036854775807",
+        ),
+        ({"startingOffsets": '{"orders":{"0":%s}}' % ("9" * 20)}, "the largest number is 9223372036854775807"),
         ({"startingOffsets": "earliset"}, "startingOffsets must be JSON like"),
         ({"startingOffsetsByTimestampStrategy": "maybe"}, "is maybe; there are error, latest"),
         ({"failOnDataLoss": "yes"}, "failOnDataLoss is yes; there are true, false"),
@@ -154,7 +161,9 @@ def test_a_bad_pattern_is_told_and_a_java_pattern_understood():
     [
         ({}, None),
         ({"queryName": "daily"}, "spark-daily"),
-        ({"queryName": "daily", "kafka.group.id": "mine"}, "mine"),
+        # Named for its ACLs, and perhaps the group of others: Spark's own source never commits to it.
+        ({"kafka.group.id": "mine"}, None),
+        ({"queryName": "daily", "kafka.group.id": "mine"}, "spark-daily"),
         ({"kafka.group.id": "mine", "commit.group.id": "theirs"}, "theirs"),
         ({"commit.group.id": "None"}, "none"),
     ],
@@ -168,6 +177,11 @@ def test_isolation_in_both_spellings():
     assert stream(**{"isolation.level": "read_uncommitted"}).isolation == "read_uncommitted"
 
 
+def test_no_more_is_fetched_at_a_time_than_a_reply_can_hold():
+    assert stream(**{"kafka.max.partition.fetch.bytes": "1000"}).fetch_bytes == 1000
+    assert stream(**{"kafka.max.partition.fetch.bytes": "2000000000"}).fetch_bytes == 256 << 20 < REPLY_BYTES_MAX
+
+
 def test_durations():
     assert stream(maxTriggerDelay="30s").max_trigger_delay_s == 30
     assert stream(maxTriggerDelay="2 h").max_trigger_delay_s == 7200
@@ -177,6 +191,24 @@ def test_durations():
 def test_what_has_no_meaning_here_is_accepted():
     assert stream(groupIdPrefix="x", **{"kafka.max.poll.records": "500", "kafka.some.future.setting": "1"})
     assert batch(maxOffsetsPerTrigger="5")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression.gzip.level", "6"),
+        ("compression.lz4.level", "9"),
+        ("compression.zstd.level", "3"),
+        ("fetch.wait.max.ms", "100"),
+        ("message.copy.max.bytes", "65535"),
+        ("reconnect.backoff.jitter.ms", "100"),
+        ("socket.receive.buffer.bytes", "65536"),
+        ("socket.send.buffer.bytes", "65536"),
+    ],
+)
+def test_names_that_exist_are_no_slips_of_the_pen(name: str, value: str):
+    assert stream(**{f"kafka.{name}": value})
+    assert write_options({"kafka.bootstrap.servers": "h:1", f"kafka.{name}": value})
 
 
 def test_write_options():

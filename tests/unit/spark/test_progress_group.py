@@ -71,10 +71,26 @@ def test_the_group_is_found_by_the_token_that_a_task_committed(groups: Groups):
     assert not progress.settle(), "no task can have announced it yet"
     announce(groups, "other", A0, 0, "another token").join()
     announce(groups, "daily", A0, 5, "token").join()
-    progress.may_search()
+    progress.announced("token")
     progress.told(at(9))
     assert progress.settle()
     assert groups.commits[1:] == [("spark-daily", {A0: 5}, "token"), ("spark-daily", {A0: 9}, "token")]
+    assert not progress.must_announce
+
+
+def test_a_query_that_got_another_name_leaves_its_old_group_alone(groups: Groups):
+    groups.commit("spark-old-name", {A0: 5}, "token")
+    progress = ProgressGroup(lambda: groups, None)
+    progress.may_search()
+    progress.told(at(6))
+    assert progress.settle()
+    assert groups.commits[-1] == ("spark-old-name", {A0: 6}, "token"), "no task has run that would know better"
+    assert progress.must_announce
+    progress.announced("this run's")
+    announce(groups, "new-name", A0, 6, "this run's").join()
+    progress.told(at(9))
+    assert progress.settle()
+    assert groups.commits[-1] == ("spark-new-name", {A0: 9}, "token")
     assert not progress.must_announce
 
 

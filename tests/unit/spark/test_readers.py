@@ -14,7 +14,7 @@ from penstock.model import TopicPartition
 from penstock.spark import batch_reader, stream_reader
 from penstock.spark.batch_reader import BatchReader
 from penstock.spark.errors import BadOption, DataLost
-from penstock.spark.fetching import TopicFacts
+from penstock.spark.fetching import TopicFacts, TopicGone
 from penstock.spark.options import read_options
 from penstock.spark.reading import ReadPartition
 from penstock.spark.stream_reader import StreamReader
@@ -35,6 +35,10 @@ class FakeCluster:
     # Of each partition, times of records by offset.
     times: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     questions: int = 0
+    # Topics that brokers still name, and no longer have.
+    deleted: set[str] = field(default_factory=set)
+    # How much is written between two questions.
+    growth: int = 0
 
     def topics(self, names: Sequence[str] | None) -> dict[str, TopicFacts | None]:
         self.questions += 1
@@ -48,6 +52,10 @@ class FakeCluster:
         self, wanted: Mapping[TopicPartition, int], isolation: str
     ) -> dict[TopicPartition, tuple[int, int]]:
         self.questions += 1
+        for at in wanted:
+            if at.topic in self.deleted:
+                raise TopicGone(at)
+        self.logs = {at: (first, end + self.growth) for at, (first, end) in self.logs.items()}
         return {at: (self._offset(at, what, isolation), -1) for at, what in wanted.items()}
 
     def _offset(self, at: TopicPartition, what: int, isolation: str) -> int:
@@ -157,6 +165,17 @@ def test_a_batch_that_asks_for_what_is_gone_fails_or_reads_the_rest(cluster: Fak
     assert batch(**wanted, failOnDataLoss="false") == {A0: [(0, 100)], A1: [(10, 30)]}
 
 
+def test_what_an_open_transaction_holds_back_is_no_loss_to_a_batch(cluster: FakeCluster):
+    cluster.stable = {A0: 80}
+    written = {"startingOffsets": '{"a":{"0":0,"1":-2}}'}
+    assert batch(**written, endingOffsets='{"a":{"0":100,"1":-1}}') == {A0: [(0, 100)], A1: [(10, 30)]}
+    with pytest.raises(DataLost, match="a-0 ends at offset 100; offsets 100 to 100 are not there"):
+        batch(**written, endingOffsets='{"a":{"0":101,"1":-1}}')
+    assert batch(startingOffsets='{"a":{"0":90,"1":-2}}') == {A1: [(10, 30)]}
+    with pytest.raises(BadOption, match="a-0 would start at offset 101 and end at 80"):
+        batch(startingOffsets='{"a":{"0":101,"1":-2}}')
+
+
 def test_a_batch_that_names_too_few_partitions_or_a_topic_that_is_not_there(cluster: FakeCluster):
     with pytest.raises(BadOption, match="startingOffsets leaves out a-1"):
         batch(startingOffsets='{"a":{"0":0}}')
@@ -258,6 +277,15 @@ def test_available_now_from_the_latest_offset_is_never_behind_its_own_end(cluste
     assert reader.latestOffset(start, ALL) is start
 
 
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_available_now_from_an_offset_written_since_is_no_loss(cluster: FakeCluster, isolation: str):
+    reader = stream(startingOffsets='{"a":{"0":105,"1":30}}', **{"isolation.level": isolation})
+    reader.prepareForTriggerAvailableNow()
+    cluster.logs[A0] = (0, 110)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) is start
+
+
 def test_new_partitions_and_topics_are_read_from_their_beginning(cluster: FakeCluster):
     reader = StreamReader(
         read_options(
@@ -329,6 +357,66 @@ def test_a_start_outside_the_log_is_told(cluster: FakeCluster):
         stream(subscribe="nope").initialOffset()
 
 
+def test_the_latest_offset_of_a_busy_topic_is_a_start(cluster: FakeCluster):
+    cluster.growth = 1
+    reader = stream(startingOffsets='{"a":{"0":-1,"1":12}}')
+    start = reader.initialOffset()
+    assert start["a"]["0"] > 100
+    assert start["a"]["1"] == 12
+    assert ranges(reader, start, reader.latestOffset(start, ALL)) > set()
+
+
+def test_a_start_in_an_open_transaction_is_kept(cluster: FakeCluster):
+    cluster.stable = {A0: 40}
+    reader = stream(startingOffsets='{"a":{"0":60,"1":-1}}')
+    start = reader.initialOffset()
+    assert start["a"]["0"] == 60
+    assert reader.latestOffset(start, ALL) is start
+    cluster.stable = {}
+    assert ranges(reader, start, reader.latestOffset(start, ALL)) == {(A0, 60, 100)}
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_topic_deleted_between_two_questions_is_a_loss_and_no_accident(
+    cluster: FakeCluster, clock: Callable[[float], None], is_frozen: bool
+):
+    cluster.logs[B0] = (0, 10)
+
+    def reader_of(**options: str) -> StreamReader:
+        reader = stream(subscribe="a,b", **options)
+        if is_frozen:
+            reader.prepareForTriggerAvailableNow()
+        return reader
+
+    start = stream(subscribe="a,b", startingOffsets="earliest").initialOffset()
+    strict, lenient = reader_of(), reader_of(failOnDataLoss="false")
+    cluster.deleted = {"b"}
+    with pytest.raises(DataLost, match="b-0 is gone; what was not read from offset 0 on is lost"):
+        strict.latestOffset(start, ALL)
+    end = lenient.latestOffset(start, ALL)
+    assert ranges(lenient, start, end) == {(A0, 0, 100), (A1, 10, 30)}
+    assert lenient.latestOffset(end, ALL) is end
+
+
+def test_a_topic_is_gone_when_brokers_have_said_so_for_a_while(
+    cluster: FakeCluster, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+):
+    start = stream(startingOffsets="earliest").initialOffset()
+    real, logs, looks = cluster.topics, cluster.logs, iter(range(8))
+
+    def topics_late(names: Sequence[str] | None) -> dict[str, TopicFacts | None]:
+        # Brokers that have just started, and have not heard of topics for some seconds.
+        cluster.logs = logs if next(looks, None) is None else {}
+        return real(names)
+
+    monkeypatch.setattr(cluster, "topics", topics_late)
+    reader = stream()
+    assert ranges(reader, start, reader.latestOffset(start, ALL)) == {(A0, 0, 100), (A1, 10, 30)}
+    cluster.deleted = {"a"}
+    with pytest.raises(DataLost, match="a-0 is gone"):
+        reader.latestOffset(start, ALL)
+
+
 def test_only_the_first_piece_of_a_partition_announces_the_query(cluster: FakeCluster):
     reader = StreamReader(
         read_options(
@@ -343,6 +431,23 @@ def test_only_the_first_piece_of_a_partition_announces_the_query(cluster: FakeCl
     assert heralds[0].token == end["@penstock"]["query"]
     assert heralds[0].range is not None
     assert heralds[0].range.start in (0, 10)
+    # A run has a token of its own: the query may be called otherwise now.
+    again = StreamReader(read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "a"}, is_streaming=True))
+    tokens = {part.token for part in again.partitions(start, end) if isinstance(part, ReadPartition) and part.token}
+    assert len(tokens) == 1
+    assert tokens != {end["@penstock"]["query"]}
+
+
+def test_a_restarted_query_says_once_that_a_topic_was_never_there(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+):
+    start = stream().initialOffset()
+    reader = stream(subscribe="a,typo")
+    for _ in range(3):
+        assert reader.latestOffset(start, ALL) is start
+    assert [record.message for record in caplog.records] == [
+        "typo is not there; it will be read from its beginning when it is"
+    ]
 
 
 def test_a_reader_goes_to_workers(cluster: FakeCluster):

@@ -2,12 +2,13 @@
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import TopicPartition
 from penstock.spark.offsets import Position
-from penstock.spark.stream_planning import Step, View, next_step, plan_ranges
+from penstock.spark.stream_planning import OtherSource, Step, View, next_step, plan_ranges
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 OLD, NEW = UUID(int=1), UUID(int=2)
@@ -108,6 +109,14 @@ def test_a_topic_no_longer_subscribed_to_is_let_go_without_an_alarm():
     left = TopicPartition("left", 0)
     found = step(Position({A0: 5, left: 3}, {"a": OLD, "left": OLD}), View({A0: 5}, {"a": OLD}))
     assert found == Step(Position({A0: 5}, {"a": OLD}), (), 0)
+
+
+def test_a_checkpoint_of_another_source_is_refused_not_begun_anew():
+    left = TopicPartition("left", 0)
+    with pytest.raises(OtherSource, match="checkpoint is of another source: it has offsets of left, none of which"):
+        step(Position({left: 3}, {"left": OLD}), View({A0: 5}, {"a": OLD}))
+    # A pattern that had found no topic yet has no offsets, and binds nobody.
+    assert planned(Position({}), step(Position({}), View({A0: 5}, {"a": OLD})).position) == {A0: (0, 5)}
 
 
 def test_an_end_before_the_position_is_a_loss_and_nothing_is_read_twice():

@@ -10,6 +10,7 @@ Laws:
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -34,6 +35,10 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 T = TypeVar("T")
 
 GONE_AFTER_S = 5.0
+# A machine that is silent must leave time for asking the others.
+QUESTION_TIMEOUT_S_MAX = 10.0
+_QUESTIONS_MIN = 4
+_QUESTION_TIMEOUT_S_MIN = 1.0
 _DENIED = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -73,10 +78,11 @@ class Cluster:
         patience = Patience(self._deadline_s)
         has_doubted = False
         while True:
-            answer = self._try("asking for topics", patience, lambda: self.refresh(names, patience))
+            ask = partial(self.refresh, names, patience, prefers_idle=not has_doubted)
+            answer = self._try("asking for topics", patience, ask)
             facts, why_not = self._facts(answer, names)
             if why_not is None:
-                # What one broker has not heard of yet, another may know.
+                # What one broker has not heard of yet, another may know: it is not the one at hand that is asked again.
                 if has_doubted or None not in facts.values():
                     return facts
                 has_doubted = True
@@ -144,12 +150,12 @@ class Cluster:
             for at in partitions:
                 self._leaders.pop(at, None)
 
-    def refresh(self, names: Sequence[str] | None, patience: Patience) -> ClusterAnswer:
+    def refresh(self, names: Sequence[str] | None, patience: Patience, *, prefers_idle: bool = True) -> ClusterAnswer:
         """Ask one broker once."""
-        timeout_s = min(self.settings.request_timeout_s, max(patience.left_s, 1.0))
         # The broker at hand, unless that has not helped for a while: it may be the one that is wrong.
-        with self.pool.lend_any(prefers_idle=patience.spent_s < 1.0) as connection:
-            answer = ask_metadata(connection, names, timeout_s)
+        is_at_hand = prefers_idle and patience.spent_s < 1.0
+        with self.pool.lend_any(prefers_idle=is_at_hand, patience_s=patience.left_s) as connection:
+            answer = ask_metadata(connection, names, self._question_timeout_s(patience))
         self.pool.learn(answer.brokers)
         with self._lock:
             for name, topic in answer.topics.items():
@@ -215,8 +221,12 @@ class Cluster:
         with self.pool.lend(node_id) as connection:
             version = connection.version(ApiKey.LIST_OFFSETS, VERSION_MIN, VERSION_MAX)
             body = encode_list_offsets(version, is_committed, topics)
-            timeout_s = min(self.settings.request_timeout_s, max(patience.left_s, 1.0))
+            timeout_s = self._question_timeout_s(patience)
             return parse_list_offsets(version, connection.call(ApiKey.LIST_OFFSETS, version, body, timeout_s=timeout_s))
+
+    def _question_timeout_s(self, patience: Patience) -> float:
+        share_s = max(min(patience.limit_s / _QUESTIONS_MIN, patience.left_s), _QUESTION_TIMEOUT_S_MIN)
+        return min(self.settings.request_timeout_s, QUESTION_TIMEOUT_S_MAX, share_s)
 
     def _try(self, what: str, patience: Patience, act: Callable[[], T]) -> T:
         while True:

@@ -49,13 +49,16 @@ class BrokerConnection:
 
     @classmethod
     def connect(cls, endpoint: Endpoint, settings: ConnectionSettings) -> Self:
-        raw = socket.create_connection((endpoint.host, endpoint.port), settings.connect_timeout_s)
+        connected = socket.create_connection((endpoint.host, endpoint.port), settings.connect_timeout_s)
         try:
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             with contextlib.suppress(OSError):
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-            connection = cls(endpoint, settings, wrap(raw, endpoint, settings) if settings.uses_tls else raw)
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            if settings.uses_tls:
+                # From here on the socket below is the wrapper's: closing the old object would close nothing.
+                connected = wrap(connected, endpoint, settings)
+            connection = cls(endpoint, settings, connected)
             connection._negotiate()
             if settings.uses_sasl:
                 # Imported here: it needs this class for its types.
@@ -63,7 +66,7 @@ class BrokerConnection:
 
                 authenticate(connection, settings)
         except BaseException:
-            raw.close()
+            connected.close()
             raise
         return connection
 

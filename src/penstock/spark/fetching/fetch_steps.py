@@ -4,15 +4,17 @@ Called by fetching.partition_fetcher, on its thread; `abort` alone comes from an
 Laws:
 - The position moves only over whole batches, by their last offset, and only forward.
 - Errors that pass are ridden out until there was no progress for the deadline.
+- A broker's silence is no proof that nothing is there: offsets are passed over when a batch behind them shows it, and
+  at the very end of a log, where none can, after SILENCE_S.
 """
 
 import threading
 import time
-from struct import Struct
 from uuid import UUID
 
 from penstock.errors import ErrorCode
 from penstock.model import TopicPartition
+from penstock.spark.fetching.batch_heads import first_offset, next_offset
 from penstock.spark.fetching.chunk import FetchedChunk
 from penstock.spark.fetching.cluster import Absence, Cluster, check_code, error_name
 from penstock.spark.fetching.connection import BrokerConnection
@@ -33,17 +35,16 @@ from penstock.spark.fetching.pool import PASSING
 from penstock.wire.apis import ApiKey
 
 MAX_WAIT_MS = 500
+# After so many empty answers in a row, the log itself is looked at.
 SILENCES_MAX = 4
+# So long the end of a log stays silent before it counts as compacted away: nothing lies behind it that would prove it.
+SILENCE_S = 10.0
 # A leader that has just been elected may not know yet how much of its log is committed.
 BEYOND_END_PATIENCE_S = 10.0
 _ASK_BYTES_MIN = 64 * 1024
 _ROW_BYTES_GUESS = 1024
 _ASK_BYTES_MAX = 256 * 1024 * 1024
 _THROTTLE_MAX_S = 5.0
-
-_BATCH = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, CRC, attributes, last offset delta
-_BATCH_HEADER_BYTES = 61
-_LOG_OVERHEAD_BYTES = 12
 
 
 class FetchSteps:
@@ -70,6 +71,7 @@ class FetchSteps:
         self._absence = Absence()
         self._beyond_end_since: float | None = None
         self._nothing_came = 0
+        self._silent_since = 0.0
         self._last_error: object = None
         self._is_by_name = False
         self._is_dead_end = False
@@ -136,7 +138,7 @@ class FetchSteps:
             self.position,
             self._ask_bytes,
             MAX_WAIT_MS,
-            self._is_committed,
+            self._is_committed and not self._is_probing,
         )
         body = connection.call(ApiKey.FETCH, version, encode_fetch(version, asked), is_flexible=is_flexible(version))
         return parse_fetch(version, asked, body)
@@ -155,12 +157,15 @@ class FetchSteps:
             return None
         self._beyond_end_since = None
         if len(answered.records):
+            if self._is_probing:
+                self._prove_gap(answered.records)
+                return None
             return self._advance(answered)
         self._without_records(answered)
         return None
 
     def _advance(self, answered: Answered) -> FetchedChunk | None:
-        reached, is_wrong = _next_offset(answered.records)
+        reached, is_wrong = next_offset(answered.records)
         if reached is None and not is_wrong:
             # Only a part of one batch: brokers since Kafka 0.10.1 send the first one whole, however large it is.
             self._ask_bytes = min(self._ask_bytes * 2, _ASK_BYTES_MAX)
@@ -185,29 +190,64 @@ class FetchSteps:
         self._ask_bytes = min(self._max_bytes, max(_ASK_BYTES_MIN, left + left // 8))
 
     def _without_records(self, answered: Answered) -> None:
-        if not answered.is_there or answered.preferred_replica >= 0:
-            # Left out of the answer: that is how brokers throttle. Sent elsewhere: only where a broker's own selector
-            # of replicas does so unasked. Neither says that there is nothing.
+        if not answered.is_there or answered.preferred_replica >= 0 or answered.throttle_ms > 0:
+            # Left out of the answer, or empty with a time to wait: that is how brokers throttle. Sent elsewhere: only
+            # where a broker's own selector of replicas does so unasked. None of it says that there is nothing.
             self._last_error = "the broker throttles this client (its quota), or sends it to another replica"
             self._is_closed.wait(min(answered.throttle_ms / 1000, _THROTTLE_MAX_S))
             self._wait()
             return
-        readable_end = answered.last_stable if self._is_committed else answered.high_watermark
+        # Some brokers tell the last stable offset only to who asked for committed records.
+        is_stable = self._is_committed and not self._is_probing
+        readable_end = answered.last_stable if is_stable else answered.high_watermark
         if readable_end >= self._end:
-            # Readable, and yet nothing there: compacted away. Asked again, lest an answer was empty by chance, of a
-            # broker short of memory for instance: what is passed over here is not read by anybody.
-            self._nothing_came += 1
-            if self._nothing_came >= SILENCES_MAX:
-                self.position = self._end
-            else:
-                self._patience.pause()
+            self._silent()
             return
         self._nothing_came = 0
         if self._patience.is_spent:
+            if answered.high_watermark < self._end:
+                self._check_end()
             raise NotYetReadable(self._at, self.position, readable_end, self._end, self._patience.spent_s)
         # The broker waited MAX_WAIT_MS already; one that did not must not be asked without end.
         self._last_error = f"readable up to offset {readable_end} only"
         self._patience.pause()
+
+    @property
+    def _is_probing(self) -> bool:
+        """Whether what is asked for next is a look at the log, open transactions and all, and not records to hand on.
+
+        Behind the last stable offset there may be the batch which shows that nothing lies before it.
+        """
+        return self._nothing_came > 0 and self._nothing_came % SILENCES_MAX == 0
+
+    def _silent(self) -> None:
+        """Readable, and yet nothing came: compacted away, or a broker that is short of memory or waits for a disk."""
+        now = time.monotonic()
+        if self._nothing_came == 0:
+            self._silent_since = now
+        self._nothing_came += 1
+        if self._nothing_came > SILENCES_MAX and now - self._silent_since >= SILENCE_S and self._ends()[1] == self._end:
+            self.position = self._end
+            return
+        self._last_error = f"the broker says that offsets up to {self._end} are readable, and sends none"
+        self._wait()
+
+    def _prove_gap(self, records: memoryview) -> None:
+        """What lies first from the position on, of whatever transaction."""
+        first = first_offset(records)
+        if first is not None and first >= self._end:
+            self.position = self._end
+            return
+        self._nothing_came += 1
+        self._last_error = f"the broker has records from offset {first} on, and does not send them"
+        self._wait()
+
+    def _check_end(self) -> None:
+        """Raise if the log was cut before `end`: whoever leads now never had what is missing."""
+        log_start, log_end = self._ends()
+        # What is still there of an open transaction is not gone.
+        if self.position >= log_end and log_end < self._end:
+            raise OffsetGone(self._at, self.position, log_start, log_end)
 
     def _out_of_range(self) -> None:
         log_start, log_end = self._ends()
@@ -252,18 +292,3 @@ class FetchSteps:
             what = f"reading {self._at} at offset {self.position}"
             raise self._cluster.pool.unreachable(what, self._patience.spent_s, self._last_error)
         self._patience.pause()
-
-
-def _next_offset(records: memoryview) -> tuple[int | None, bool]:
-    """The offset behind the last whole batch, None without one; and whether bytes that are no batch lie behind it."""
-    at, size = 0, len(records)
-    reached: int | None = None
-    while size - at >= _BATCH_HEADER_BYTES:
-        base_offset, length, _, magic, _, _, last_delta = _BATCH.unpack_from(records, at)
-        if magic != 2 or length < _BATCH_HEADER_BYTES - _LOG_OVERHEAD_BYTES or base_offset < 0 or last_delta < 0:
-            return reached, True
-        at += length + _LOG_OVERHEAD_BYTES
-        if at > size:
-            break
-        reached = base_offset + last_delta + 1
-    return reached, False

@@ -3,7 +3,7 @@
 Called by the readers of the data source, one per task and partition.
 Laws:
 - Chunks come in order, without a gap or an overlap of whole batches, until `end` is reached; what lies between the last
-  batch and `end` may have been compacted away, and then the broker's word that it is readable is enough.
+  batch and `end` may have been compacted away: the next batch shows it, or at the log's end a long silence.
 - At most CHUNKS_AHEAD chunks wait; a slow reader stops the fetching, not the other way round.
 - A new topic of the same name is never read in the place of the old one, where the broker knows topics by id.
 - The thread ends when the iterator does, however it does.

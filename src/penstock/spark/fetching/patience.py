@@ -8,7 +8,7 @@ import threading
 import time
 
 _FIRST_PAUSE_S = 0.05
-_PAUSE_MAX_S = 1.0
+PAUSE_MAX_S = 1.0
 
 
 class Patience:
@@ -39,4 +39,4 @@ class Patience:
     def pause(self) -> None:
         # Somewhere between half of the pause and all of it; never past the deadline.
         self._is_over.wait(min(self._pause_s * random.uniform(0.5, 1.0), self.left_s))
-        self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
+        self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)

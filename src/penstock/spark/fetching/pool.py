@@ -54,8 +54,9 @@ class ConnectionPool:
             yield connection
 
     @contextlib.contextmanager
-    def lend_any(self, *, prefers_idle: bool) -> Generator[BrokerConnection]:
-        """To whichever broker answers first; the last error if none does."""
+    def lend_any(self, *, prefers_idle: bool, patience_s: float) -> Generator[BrokerConnection]:
+        """To whichever broker answers first; the last error if none does, or none of those there was time for."""
+        deadline = time.monotonic() + patience_s
         connection: BrokerConnection | None = None
         failure: Exception | None = None
         for endpoint in self._places(prefers_idle):
@@ -64,6 +65,8 @@ class ConnectionPool:
                 break
             except PASSING as error:
                 failure = error
+                if time.monotonic() >= deadline:
+                    break
         if connection is None:
             raise failure or ConnectionError("no broker is known")
         with self._lent(connection):
@@ -92,10 +95,12 @@ class ConnectionPool:
         with self._lock:
             idle = [endpoint for endpoint, connections in self._idle.items() if connections] if prefers_idle else []
             known = list(self._brokers.values())
+            failed = set(self._failures)
         random.shuffle(idle)
         random.shuffle(known)
         bootstrap = random.sample(self._bootstrap, len(self._bootstrap))
-        return dict.fromkeys((*idle, *known, *bootstrap))
+        # Where it went wrong last is tried last: a machine that is silent costs its whole time-out each time.
+        return sorted(dict.fromkeys((*idle, *known, *bootstrap)), key=failed.__contains__)
 
     def _take(self, endpoint: Endpoint) -> BrokerConnection:
         now = time.monotonic()

@@ -1,30 +1,20 @@
 """Avro values as columns: read by fastavro, resolved from the writer's schema to the reader's.
 
 Called by row_decoder. Without a registry every value is written with the reader's schema and has no header; with one,
-each value names its writer's schema by id. Schemas are prepared for speed before they are used: logical types are taken
-off (numbers become times in Arrow), and the branches of a complex union are told apart by putting each into a record of
-one field, which is encoded as the field itself.
+each value names its writer's schema by id.
 """
 
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 
 import fastavro
 import pyarrow as pa
 from pyspark.sql import types as t
 
 from penstock.spark.errors import BadOption
-from penstock.spark.formats.avro_schema import (
-    AvroSchema,
-    branches,
-    column_type,
-    is_complex,
-    is_decimal,
-    kind_of,
-    logical_of,
-    parse_avro,
-)
+from penstock.spark.formats.avro_preparing import check_units, has_complex, prepare
+from penstock.spark.formats.avro_schema import column_type, parse_avro
 from penstock.spark.formats.columns import (
     BadRecord,
     Decoded,
@@ -50,8 +40,8 @@ class AvroDecoder:
         kind = column_type(self._reader)
         self.spark_type: t.DataType = nullable(kind.spark)
         self._raw, self._wanted = kind.raw, arrow_type(self.spark_type)
-        self._has_members = any(_has_complex(one) for one in (self._reader.root, *self._reader.names.values()))
-        self._prepared = _prepare(self._reader, is_reader=True, has_members=self._has_members)
+        self._has_members = any(has_complex(one) for one in (self._reader.root, *self._reader.names.values()))
+        self._prepared = prepare(self._reader, is_reader=True, has_members=self._has_members)
         self._by_id: dict[int, ReadOne | str] = {}
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -104,10 +94,10 @@ class AvroDecoder:
             return self._read_with(None)
         try:
             writer = parse_avro(found.text, found.references)
-            _check_units(writer, self._reader)
+            check_units(writer, self._reader)
         except BadOption as error:
             return f"it was written with schema {writer_id}, and {error}"
-        return self._read_with(_prepare(writer, is_reader=False, has_members=self._has_members))
+        return self._read_with(prepare(writer, is_reader=False, has_members=self._has_members))
 
     def _read_with(self, writer: Any) -> ReadOne:
         read, reader = fastavro.schemaless_reader, self._prepared
@@ -123,89 +113,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, BadRecord | UnicodeDecodeError):
         return reason_of(error)
     return f"it does not fit its schema: {type(error).__name__}: {reason_of(error)}"
-
-
-def _has_complex(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return is_complex(cast("list[Any]", schema)) or any(_has_complex(one) for one in cast("list[Any]", schema))
-    if isinstance(schema, dict):
-        inner = cast("dict[str, Any]", schema)
-        parts = [inner.get("items"), inner.get("values"), *(field["type"] for field in inner.get("fields", ()))]
-        return any(_has_complex(one) for one in parts)
-    return False
-
-
-def _prepare(schema: AvroSchema, *, is_reader: bool, has_members: bool) -> Any:
-    """Parsed again, so that it carries its names; a reference of the registry is written out where it is first used."""
-    written: set[str] = set()
-
-    def walk(one: Any) -> Any:
-        if isinstance(one, str):
-            if one in schema.names and one not in written:
-                return walk(schema.names[one])
-            return one
-        if isinstance(one, list):
-            return union(cast("list[Any]", one))
-        given = {name: value for name, value in cast("dict[str, Any]", one).items() if not name.startswith("__")}
-        if "name" in given:
-            if given["name"] in written:
-                return given["name"]
-            written.add(given["name"])
-        if not is_decimal(given):
-            given.pop("logicalType", None)
-        for inner in ("items", "values"):
-            if inner in given:
-                given[inner] = walk(given[inner])
-        if "fields" in given:
-            given["fields"] = [{**field, "type": walk(field["type"])} for field in given["fields"]]
-        return given
-
-    def union(one: list[Any]) -> Any:
-        if not (has_members and is_complex(one)):
-            return [walk(branch) for branch in one]
-        members = {id(branch): index for index, branch in enumerate(branches(one))}
-        return [branch if kind_of(branch) == "null" else wrap(branch, members[id(branch)]) for branch in one]
-
-    def wrap(branch: Any, index: int) -> Any:
-        found = schema.of(branch)
-        key = str(found["name"]).replace(".", "_") if isinstance(found, dict) and "name" in found else kind_of(found)
-        field = {"name": f"member{index}", "aliases": [key]} if is_reader else {"name": key}
-        name = f"penstock_member.{key}"
-        if name in written and not is_reader:
-            return name
-        # A reader's member has its number in its name, so the same branch elsewhere may need another record.
-        written.add(name := f"{name}_{len(written)}" if is_reader else name)
-        aliases = {"aliases": [f"penstock_member.{key}"]} if is_reader else {}
-        return {"type": "record", "name": name, **aliases, "fields": [{**field, "type": walk(branch)}]}
-
-    return fastavro.parse_schema(walk(schema.root))
-
-
-def _check_units(writer: AvroSchema, reader: AvroSchema) -> None:
-    """A time in milliseconds read as microseconds would be a wrong time, and no registry refuses the change."""
-
-    def compare(one: Any, other: Any, where: str) -> None:
-        one, other = _only_branch(writer.of(one)), _only_branch(reader.of(other))
-        one, other = writer.of(one), reader.of(other)
-        if not isinstance(one, dict) or not isinstance(other, dict):
-            return
-        theirs, ours = logical_of(one), logical_of(other)
-        if theirs != ours and "timestamp" in theirs and "timestamp" in ours:
-            raise BadOption(f"{where.lstrip('.')} is {theirs} there and {ours} in the reader's schema")
-        for inner in ("items", "values"):
-            if inner in one and inner in other:
-                compare(one[inner], other[inner], where)
-        fields = {field["name"]: field["type"] for field in cast("list[Any]", one.get("fields", []))}
-        for field in cast("list[Any]", other.get("fields", [])):
-            name = next((name for name in (field["name"], *field.get("aliases", ())) if name in fields), None)
-            if name is not None:
-                compare(fields[name], field["type"], f"{where}.{name}")
-
-    compare(writer.root, reader.root, "")
-
-
-def _only_branch(schema: Any) -> Any:
-    if isinstance(schema, list):
-        others = branches(cast("list[Any]", schema))
-        return others[0] if len(others) == 1 else schema
-    return schema

@@ -6,8 +6,8 @@ Called by row_decoder. Laws:
 - So a dead letter may arrive twice. The headers penstock.dead.topic, .partition and .offset name the record it is.
 """
 
+import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -26,7 +26,7 @@ class DeadRecord(NamedTuple):
     topic: str
     partition: int
     offset: int
-    timestamp: datetime | None
+    timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
@@ -52,7 +52,7 @@ class DeadLetters:
         )
 
     def send(self, record: DeadRecord, reason: str, kind: str) -> None:
-        timestamp_ms = 0 if record.timestamp is None else int(record.timestamp.timestamp() * 1000)
+        timestamp_ms = record.timestamp_ms or 0
         headers: list[tuple[str, bytes | None]] = [
             *record.headers,
             (_REASON, reason.encode(errors="replace")),
@@ -68,7 +68,9 @@ class DeadLetters:
             "headers": headers,
             "on_delivery": self._delivered,
         }
-        if timestamp_ms > 0:
+        # Brokers refuse a time too far ahead of theirs (message.timestamp.after.max.ms), and the letter would never be
+        # taken: such a one stands in the header only.
+        if 0 < timestamp_ms <= time.time() * 1000:
             arguments["timestamp"] = timestamp_ms
         while True:
             try:

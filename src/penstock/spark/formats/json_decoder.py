@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.json as pj
 from pyspark.sql import types as t
 
-from penstock.spark.formats.columns import BadRecord, Decoded, arrow_type, build, convert, nullable, reason_of
+from penstock.spark.formats.columns import (
+    BadRecord,
+    Decoded,
+    arrow_type,
+    build,
+    check_times,
+    convert,
+    nullable,
+    reason_of,
+)
 from penstock.spark.formats.framing import HEADER_BYTES, MAGIC
 from penstock.spark.formats.json_values import parse, reader_of
 
@@ -95,7 +104,8 @@ class JsonDecoder:
             column = way(raw)
             if column is None:
                 return None
-            column = convert(column, self._wanted)
+            # Arrow knows a year 0, and zones lead past the year 9999; the slow way refuses both.
+            column = check_times(convert(column, self._wanted))
             if self._has_decimals:
                 # Arrow's reader takes 155.5 for a decimal(4,2).
                 column.validate(full=True)

@@ -80,16 +80,19 @@ class RowDecoder:
             assert self._options.deadletter_topic is not None
             self._dead = DeadLetters(self._options.deadletter_topic, librdkafka_settings(self._options.kafka))
         rows = sorted(bad)
-        for row, raw in zip(rows, batch.take(pa.array(rows)).to_pylist(), strict=True):
+        dead = batch.take(pa.array(rows))
+        # As a number: Python has no time past the year 9999, and a record that claims one is to be buried as well.
+        at = dead.schema.get_field_index("timestamp")
+        dead = dead.set_column(at, "timestamp", dead.column(at).cast(pa.int64()))
+        for row, raw in zip(rows, dead.to_pylist(), strict=True):
             part, why = bad[row]
             self._dead.send(_dead_record(raw), f"{part}: {why}", self._format(part))
 
 
 def _dead_record(raw: dict[str, Any]) -> DeadRecord:
     headers = [(header["key"], header["value"]) for header in raw.get("headers") or ()]
-    return DeadRecord(
-        raw["topic"], raw["partition"], raw["offset"], raw["timestamp"], raw["key"], raw["value"], headers
-    )
+    timestamp_ms = None if raw["timestamp"] is None else raw["timestamp"] // 1000
+    return DeadRecord(raw["topic"], raw["partition"], raw["offset"], timestamp_ms, raw["key"], raw["value"], headers)
 
 
 def _open(part: PartOptions, options: FormatOptions) -> PartDecoder | None:

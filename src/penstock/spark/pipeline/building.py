@@ -17,8 +17,9 @@ from penstock.spark.pipeline.failures import clean_message
 from penstock.spark.pipeline.graph import SESSION_PARAMETER
 from penstock.spark.pipeline.loading import LoadedPipeline
 from penstock.spark.pipeline.model_steps import Join, Stateful, Step, Window
-from penstock.spark.pipeline.reading import open_source, option_text, with_watermark
+from penstock.spark.pipeline.reading import open_source, with_watermark
 from penstock.spark.pipeline.text import DataPath
+from penstock.spark.pipeline.topic_options import option_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

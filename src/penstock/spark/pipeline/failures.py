@@ -34,6 +34,7 @@ _OTHER_PLAN = (
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
     "sources in the checkpoint offsets and now there are",
     "does not support recovering from checkpoint location",
+    "the checkpoint is of another source",
 )
 _TWO_AT_ONCE = "CONCURRENT_STREAM_LOG_UPDATE"
 

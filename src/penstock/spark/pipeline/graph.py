@@ -12,7 +12,7 @@ from penstock.spark.pipeline.code import NoSuchCode, parameters_of
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.model_steps import Step
 from penstock.spark.pipeline.nearest import did_you_mean
-from penstock.spark.pipeline.sql_names import QUERY_WORDS, first_word, tables_read
+from penstock.spark.pipeline.sql_names import QUERY_WORDS, first_word, tables_read, writing_word
 from penstock.spark.pipeline.text import DataPath, Document
 
 SESSION_PARAMETER = "spark"
@@ -88,10 +88,12 @@ def _reads(
         return [(one, document.where((*path, "join", side), at_key=False)) for side, one in sides.items()]
     if step.sql is not None:
         first = first_word(step.sql)
-        if first not in QUERY_WORDS:
+        writes = writing_word(step.sql)
+        if first not in QUERY_WORDS or writes:
             # Spark would run it at once, even to look at its columns.
             where = document.where((*path, "sql"), at_key=False)
-            graph.problems.append(f"{where}: step `{name}` must be a query, SELECT or WITH; it begins with `{first}`")
+            said = f"it has `{writes}` in it" if writes else f"it begins with `{first}`"
+            graph.problems.append(f"{where}: step `{name}` must be a query, SELECT or WITH; {said}")
         reads = tables_read(step.sql)
         return [(one.name, document.line_in((*path, "sql"), one.line, one.column)) for one in reads]
     assert step.python is not None

@@ -19,8 +19,10 @@ from penstock.spark.errors import BadPipeline
 from penstock.spark.pipeline.graph import Graph, connect
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.nearest import did_you_mean
+from penstock.spark.pipeline.paths import resolve_path
 from penstock.spark.pipeline.substitution import override, substitute
 from penstock.spark.pipeline.text import DataPath, Document, parse_document, read_document
+from penstock.spark.pipeline.topic_options import option_problems
 
 # pydantic's words for what is wrong, in ours. What a value is, is never quoted: it may be a password.
 _SENTENCES = {
@@ -48,9 +50,7 @@ class LoadedPipeline:
 
     def resolve(self, path: str) -> str:
         """Paths in a file are meant from where the file is; those with a scheme (s3a://…) are nobody's to change."""
-        if "://" in path:
-            return path
-        return str((self.folder / path).resolve())
+        return resolve_path(path, self.folder)
 
     @property
     def checkpoint(self) -> str:
@@ -88,9 +88,10 @@ def _checked(
         problems = dict.fromkeys(_sentence(document, error) for error in fault.errors(include_url=False))
         raise BadPipeline("\n".join(problems)) from None
     graph = connect(pipeline, document, folder)
-    if graph.problems:
-        raise BadPipeline("\n".join(graph.problems))
-    return LoadedPipeline(pipeline, graph, document, folder)
+    loaded = LoadedPipeline(pipeline, graph, document, folder)
+    if problems := [*graph.problems, *option_problems(loaded)]:
+        raise BadPipeline("\n".join(problems))
+    return loaded
 
 
 def _sentence(document: Document, error: Any) -> str:

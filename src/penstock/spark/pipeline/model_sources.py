@@ -3,10 +3,12 @@
 Called by pipeline.model. A source says exactly one of topic, topics, pattern, files and postgres.
 """
 
+from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from penstock.spark.offsets import parse_per_partition
 from penstock.spark.pipeline.durations import DurationMs
 
 Scalar = str | int | float | bool
@@ -25,6 +27,29 @@ def only_one(holder: Any, names: tuple[str, ...]) -> str:
         found = " and ".join(f"`{name}`" for name in given) if given else "none of them"
         raise ValueError(f"give exactly one of {', '.join(names)}; here is {found}")
     return given[0]
+
+
+def start_options(text: str) -> dict[str, str]:
+    """`earliest`, `latest`, offsets as JSON, or a date and time, in the source's words; ValueError for all else."""
+    if text.lower() in {"earliest", "latest"}:
+        return {"startingOffsets": text.lower()}
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        if moment.tzinfo is None:
+            raise ValueError(f"a time needs its zone; write it as {moment.isoformat()}Z or with an offset")
+        moment_ms = int(moment.timestamp() * 1000)
+        return {"startingTimestamp": str(moment_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    try:
+        parse_per_partition("start", text, -2)
+    except ValueError:
+        example = '{"orders":{"0":23,"1":-2}}'
+        raise ValueError(
+            f"write `earliest`, `latest`, a time as 2026-03-01T00:00:00Z, or offsets as {example}"
+        ) from None
+    return {"startingOffsets": text}
 
 
 class Watermark(Strict):
@@ -84,6 +109,12 @@ class Source(Strict):
     static: bool = False
     watermark: Watermark | None = None
     options: dict[str, Scalar] = Field(default_factory=dict[str, Scalar])
+
+    @field_validator("start")
+    @classmethod
+    def _can_be_found(cls, start: str) -> str:
+        start_options(start)
+        return start
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> "Source":

@@ -7,6 +7,7 @@ belongs to a catalog and is not ours. Where that is not enough, a step says its 
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 _TOKEN = re.compile(
@@ -107,6 +108,22 @@ def tables_read(sql: str) -> list[Read]:
 def first_word(sql: str) -> str:
     """In small letters; empty where there is none."""
     return next((token.text.lower() for token in _tokens(sql)), "")
+
+
+def writing_word(sql: str) -> str:
+    """INSERT and its like behind a WITH or a FROM, in small letters; empty where the text only reads."""
+    depth = 0
+    tokens = list(_tokens(sql))
+    for token, after in pairwise(tokens):
+        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "other" else 0
+        if depth:
+            continue
+        # All four may be names of columns as well, so that what stands around them must fit.
+        if token.word == "insert" and after.word in {"into", "overwrite", "with"}:
+            return token.word
+        if token.text == ")" and tokens[0].word == "with" and after.word in {"update", "delete", "merge"}:
+            return after.word
+    return ""
 
 
 def _is_word(tokens: list[_Token], slot: int) -> bool:

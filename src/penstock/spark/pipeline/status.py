@@ -12,7 +12,8 @@ from typing import Any
 from penstock.model import TopicPartition
 from penstock.spark.errors import SparkFailure
 from penstock.spark.pipeline.checkpoints import Checkpoint, read_checkpoints
-from penstock.spark.pipeline.status_file import is_running, local_folder, read_status
+from penstock.spark.pipeline.paths import local_folder
+from penstock.spark.pipeline.status_file import is_running, read_status
 
 
 @dataclass(frozen=True)

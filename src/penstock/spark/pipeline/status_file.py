@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from penstock.spark.errors import SparkFailure
+from penstock.spark.pipeline.paths import local_folder
 
 STATUS = "status.json"
 _LOCK = ".run.lock"
@@ -78,12 +79,6 @@ class StatusFile:
             _replace(self._folder / SOURCES, {**known, sink: sources})
 
 
-def local_folder(checkpoint: str) -> Path | None:
-    if checkpoint.startswith("file:"):
-        return Path("/" + checkpoint.removeprefix("file:").lstrip("/"))
-    return None if "://" in checkpoint else Path(checkpoint)
-
-
 def read_status(folder: Path) -> dict[str, Any] | None:
     return read_json(folder / STATUS)
 
@@ -113,11 +108,11 @@ def read_json(file: Path) -> dict[str, Any] | None:
 
 
 def _replace(file: Path, document: Mapping[str, Any]) -> None:
+    """For its owner alone, as mkstemp has it: failures quote what rows and options held."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with os.fdopen(handle, "w") as stream:
             json.dump(document, stream)
-        Path(name).chmod(0o644)
         Path(name).replace(file)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -125,15 +120,19 @@ def _replace(file: Path, document: Mapping[str, Any]) -> None:
 
 
 def _is_alike(before: list[str], now: list[str]) -> bool:
-    """Spark knows sources by their order. One may get another name, or another topic beside its first, not both.
+    """Spark knows sources by their order. One may get another name, or more topics beside those it had, not both.
 
-    Each is written as `name: kind what`.
+    Each is written as `name: kind what`. A pattern that was changed counts as another topic: what it finds is known to
+    the brokers only.
     """
 
     def same(one: str, other: str) -> bool:
         (name, _, identity), (other_name, _, other_identity) = one.partition(": "), other.partition(": ")
-        is_kind_same = identity.split(" ")[0] == other_identity.split(" ")[0]
-        return identity == other_identity or (name == other_name and is_kind_same)
+        if identity == other_identity:
+            return True
+        (kind, _, topics), (other_kind, _, other_topics) = identity.partition(" "), other_identity.partition(" ")
+        has_all = set(topics.split(",")) <= set(other_topics.split(","))
+        return name == other_name and kind == other_kind == "topics" and has_all
 
     return len(before) == len(now) and all(same(*pair) for pair in zip(before, now, strict=True))
 

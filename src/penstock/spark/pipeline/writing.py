@@ -13,11 +13,13 @@ from penstock.spark.pipeline.durations import interval
 from penstock.spark.pipeline.loading import LoadedPipeline
 from penstock.spark.pipeline.model import Trigger
 from penstock.spark.pipeline.model_sinks import TABLE_KINDS, Console, Sink
-from penstock.spark.pipeline.reading import kafka_options, option_text
+from penstock.spark.pipeline.topic_options import kafka_options, option_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.tables import TableSink
 
 _START_DEADLINE_S = 60.0
 _ROWS_KEPT = 1000
@@ -56,6 +58,7 @@ def start_query(
     sink = loaded.pipeline.sinks[name]
     written: dict[int, int] = {}
     query_id: list[str] = []
+    table: list[TableSink] = []
     is_started = threading.Event()
     # The sink counts nothing itself, so Spark is asked to count on the way to it.
     frame = _for_topic(df, sink) if sink.topic is not None else df
@@ -75,7 +78,10 @@ def start_query(
             # The query's id is the checkpoint's: a new checkpoint counts its batches from 0 again, and must not find
             # those of an old one.
             assert is_started.wait(_START_DEADLINE_S), "Spark did not say the query's id"
-            written[batch_id] = _write_table(loaded, name, sink, query_id[0], batch, batch_id)
+            if not table:
+                # Kept for all batches: a new one looks through the whole table for what a dead run has left.
+                table.append(_open_table(loaded, name, sink, query_id[0]))
+            written[batch_id] = table[0].write_batch(batch, batch_id).rows
             if len(written) > _ROWS_KEPT:
                 del written[min(written)]
 
@@ -121,24 +127,23 @@ def table_options(loaded: LoadedPipeline, sink: Sink) -> dict[str, Any]:
     return given | {"mode": sink.mode} | table.options
 
 
-def _write_table(
-    loaded: LoadedPipeline, name: str, sink: Sink, query_id: str, batch: "DataFrame", batch_id: int
-) -> int:
+def _open_table(loaded: LoadedPipeline, name: str, sink: Sink, query_id: str) -> "TableSink":
     from penstock.spark.tables import open_sink
 
     assert sink.kind in TABLE_KINDS
-    kind = sink.kind
-    table = open_sink(kind, table_options(loaded, sink), query=f"{query_name(loaded, name)}/{query_id}")
-    return table.write_batch(batch, batch_id).rows
+    return open_sink(sink.kind, table_options(loaded, sink), query=f"{query_name(loaded, name)}/{query_id}")
 
 
 def _console_batch(
     name: str, console: Console, on_rows: Callable[[ConsoleRows], None]
 ) -> "Callable[[DataFrame, int], None]":
     def show(batch: "DataFrame", batch_id: int) -> None:
-        rows = batch.limit(console.rows + 1).collect()
+        from penstock.spark.sql.views import readable
+
+        table = readable(batch.limit(console.rows + 1))
+        rows = table.collect()
         shown = [list(row) for row in rows[: console.rows]]
         if rows:
-            on_rows(ConsoleRows(name, batch_id, list(batch.columns), shown, has_more=len(rows) > console.rows))
+            on_rows(ConsoleRows(name, batch_id, list(table.columns), shown, has_more=len(rows) > console.rows))
 
     return show

@@ -9,6 +9,7 @@ Laws:
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,8 @@ class Task(NamedTuple):
     batch: int
     task: int
     markers: MarkerTopic
+    # When it was begun, where that is known: no marker of it is older.
+    since_ms: int | None = None
 
     def marker(self, digest: RowDigest) -> Marker:
         return Marker(self.query, self.run, self.batch, self.task, digest.rows, digest.text)
@@ -61,9 +64,9 @@ def write_exactly_once(
     kept = take_kept(options, transactional_id)
     if kept is not None and kept.last is not None and kept.last.run == task.run:
         if kept.last.batch == task.batch:
-            return _skip(options, kept, kept.last, task, shape, chain(opening, following, feed))
+            return _skip(options, kept, kept.last, task, shape, chain(opening, following, feed), kept.is_replay)
         try:
-            return _write(options, kept, task, shape, opening, following, feed)
+            return _write(options, kept, task, shape, opening, following, feed, is_replay=False)
         except _Lost:
             # Another worker had the task's last batch. Only `opening` was sent, and it is still here.
             pass
@@ -71,16 +74,15 @@ def write_exactly_once(
         kept.drop()
     producer = open_producer(options, transactional_id)
     try:
-        markers = read_markers(options, task.markers, task.query)
+        markers = read_markers(options, task.markers, task.query, task.since_ms)
         standing = standing_marker(task, markers)
     except BaseException:
         producer.drop()
         raise
     is_replay = any(marker.batch == task.batch and marker.run != task.run for marker in markers)
     if standing is not None:
-        return _skip(options, producer, standing, task, shape, chain(opening, following, feed))
-    written = _write(options, producer, task, shape, opening, following, feed)
-    return written._replace(is_replay=is_replay)
+        return _skip(options, producer, standing, task, shape, chain(opening, following, feed), is_replay)
+    return _write(options, producer, task, shape, opening, following, feed, is_replay)
 
 
 def standing_marker(task: Task, markers: list[Marker]) -> Marker | None:
@@ -105,19 +107,20 @@ def _skip(
     task: Task,
     shape: RowShape,
     batches: "Iterator[pa.RecordBatch]",
+    is_replay: bool,
 ) -> Written:
     digest = RowDigest()
     try:
         for batch in batches:
             digest.add(*key_and_value(batch, shape))
-        check_same(f"task {task.task}", standing, digest.rows, digest.text)
+        check_same(f"task {task.task}", standing, digest.rows, digest.text, options.on_replay_differs)
     except BaseException:
         producer.drop()
         raise
     # What this run has seen to stand, it need not look for again.
-    producer.last = task.marker(digest)
-    keep(options, producer)
-    return Written(task.marker(digest), is_skipped=True, is_replay=standing.run != task.run)
+    seen = replace(standing, run=task.run)
+    keep(options, producer, seen, is_replay)
+    return Written(seen, is_skipped=True, is_replay=is_replay)
 
 
 def _write(
@@ -128,6 +131,7 @@ def _write(
     opening: "list[pa.RecordBatch]",
     following: "list[pa.RecordBatch]",
     feed: "Iterator[pa.RecordBatch]",
+    is_replay: bool,
 ) -> Written:
     digest = RowDigest()
 
@@ -149,7 +153,7 @@ def _write(
             for batch in chain(following, feed):
                 send(batch)
         marker = task.marker(digest)
-        producer.commit(task.markers, marker)
+        producer.commit(task.markers, marker, task.since_ms)
     except SparkFailure as failed:
         if can_begin_again and not isinstance(failed, RowRefused | Unreachable):
             producer.drop()
@@ -160,5 +164,5 @@ def _write(
     except BaseException:
         producer.abandon()
         raise
-    keep(options, producer)
-    return Written(marker)
+    keep(options, producer, marker, is_replay)
+    return Written(marker, is_replay=is_replay)

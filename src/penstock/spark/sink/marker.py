@@ -6,11 +6,17 @@ that a query ever had. A batch write has a random id that no one asks for once t
 """
 
 import json
+import logging
 import zlib
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.spark.sink.failures import MarkersUnusable, ReplayDiffers
+
+if TYPE_CHECKING:
+    from penstock.spark.options import OnReplayDiffers
+
+log = logging.getLogger("penstock.spark")
 
 # Fixed for ever: where a query's markers are must not depend on how many partitions an operator adds.
 PARTITIONS = 8
@@ -84,11 +90,24 @@ def parse_marker(value: bytes) -> Marker:
         ) from None
 
 
-def check_same(task: str, found: Marker, rows: int, digest: str) -> None:
-    """Rows that came again are those that the marker found of them counts, or ReplayDiffers."""
-    if (found.rows, found.digest) != (rows, digest):
-        raise ReplayDiffers(
-            f"{task} of batch {found.batch} of query {found.query} came again with {rows} rows that are not the "
-            f"{found.rows} written: the query's source or steps give other rows each time, or another number of tasks; "
-            "restart with the settings it ran with, or with a new checkpoint"
-        )
+def check_same(task: str, found: Marker, rows: int, digest: str, on_differs: "OnReplayDiffers" = "fail") -> None:
+    """Rows that came again are those that the marker found of them counts, or ReplayDiffers.
+
+    With `skip`, as many rows with other bytes do: a sum of doubles in another order. Another count never does, for
+    then rows would be lost.
+    """
+    if (found.rows, found.digest) == (rows, digest):
+        return
+    which = f"{task} of batch {found.batch} of query {found.query}"
+    if found.rows != rows:
+        way_on = ""
+    elif on_differs == "skip":
+        log.warning("%s came again with %d rows that are not those written; the first ones stay", which, rows)
+        return
+    else:
+        way_on = ", or with on.replay.differs=skip, which leaves the rows as they were written first"
+    raise ReplayDiffers(
+        f"{which} came again with {rows} rows that are not the {found.rows} written: the query's source or steps give "
+        "other rows each time, or another number of tasks; restart with the settings it ran with, or with a new "
+        f"checkpoint{way_on}"
+    )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.spark.options import WriteOptions
 
 LOGS_MAX = 16
+# Markers bear the time that is asked for; where brokers stamp records themselves, their clocks may be so far behind.
+CLOCKS_APART_MS = 60 * 60 * 1000
 
 
 class _Kept(NamedTuple):
@@ -33,14 +35,17 @@ class _Kept(NamedTuple):
 _kept: OrderedDict[tuple[int, str, str, str], _Kept] = OrderedDict()
 
 
-def read_markers(options: "WriteOptions", topic: MarkerTopic, query: str) -> list[Marker]:
-    """The committed markers of a query. Call it when the task's own producer is initialised (marker_log.py)."""
+def read_markers(options: "WriteOptions", topic: MarkerTopic, query: str, since_ms: int | None = None) -> list[Marker]:
+    """The committed markers of a query. Call it when the task's own producer is initialised (marker_log.py).
+
+    `since_ms`: none of them is older, so that reading need not begin with what others have left in a week.
+    """
     from penstock.spark.fetching import OffsetGone, TopicGone
 
     key = (os.getpid(), options.librdkafka["bootstrap.servers"], topic.name, query)
     for is_last in (False, True):
         try:
-            return _read(options, topic, query, key)
+            return _read(options, topic, query, key, since_ms)
         except (OffsetGone, TopicGone):
             # The topic was made anew, or compaction has passed what we knew: from the beginning.
             _kept.pop(key, None)
@@ -53,7 +58,9 @@ def read_markers(options: "WriteOptions", topic: MarkerTopic, query: str) -> lis
     raise AssertionError("the loop returns or raises")
 
 
-def _read(options: "WriteOptions", topic: MarkerTopic, query: str, key: tuple[int, str, str, str]) -> list[Marker]:
+def _read(
+    options: "WriteOptions", topic: MarkerTopic, query: str, key: tuple[int, str, str, str], since_ms: int | None
+) -> list[Marker]:
     from penstock.spark.fetching import PartitionFetcher
 
     cluster = cluster_for(options.connection)
@@ -68,6 +75,9 @@ def _read(options: "WriteOptions", topic: MarkerTopic, query: str, key: tuple[in
     if log.position > end:
         # Shorter than it was: an unclean election. What we knew may never have been.
         log, start = MarkerLog(query), _offset(cluster, at, -2, "read_uncommitted")
+    if since_ms is not None and log.position == 0:
+        young = _offset(cluster, at, max(0, since_ms - CLOCKS_APART_MS), "read_uncommitted")
+        start = max(start, young) if young >= 0 else end
     if start < end:
         with closing(PartitionFetcher(cluster, at, facts.topic_id, start, end, "read_uncommitted")) as fetcher:
             for chunk in fetcher:

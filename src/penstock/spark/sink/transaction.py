@@ -35,6 +35,8 @@ class TransactionalProducer(RowProducer):
         super().__init__(options, transactional_id)
         self.transactional_id = transactional_id
         self.last: Marker | None = None
+        # Whether another life of the query had written parts of the batch of `last`.
+        self.is_replay = False
 
     def init(self) -> None:
         """Shut out whoever had the id before, and wait until their transaction is decided."""
@@ -43,14 +45,21 @@ class TransactionalProducer(RowProducer):
     def begin(self) -> None:
         self.guarded(self.client.begin_transaction, "beginning a transaction")
 
-    def commit(self, topic: MarkerTopic, marker: Marker) -> None:
-        """The marker with the rows, all or nothing. A failure may mean that the outcome is not known here."""
-        partition = partition_of(marker.query)
-        self.guarded(lambda: self.client.produce(topic.name, marker.value, marker.key, partition))
+    def commit(self, topic: MarkerTopic, marker: Marker, since_ms: int | None = None) -> None:
+        """The marker with the rows, all or nothing. A failure may mean that the outcome is not known here.
+
+        `since_ms` becomes the marker's time: whoever looks for it from then on finds it, whatever this clock says.
+        """
+        partition, timestamp = partition_of(marker.query), since_ms or 0
+        try:
+            self.guarded(
+                lambda: self.client.produce(topic.name, marker.value, marker.key, partition, timestamp=timestamp)
+            )
+        except BufferError:
+            self._wait_and_send(topic.name, marker.value, marker.key, partition, timestamp=timestamp)
         # By itself, so that what is long is the writing and not the commit, whose deadline is for silence.
         self.flush()
         self._until(self.client.commit_transaction, "committing", self.timeout_s)
-        self.last = marker
 
     def guarded(self, call: Callable[[], T], doing: str = "writing") -> T:
         try:
@@ -102,9 +111,9 @@ def take_kept(options: "WriteOptions", transactional_id: str) -> TransactionalPr
     return _kept.pop(_key(options, transactional_id), None)
 
 
-def keep(options: "WriteOptions", producer: TransactionalProducer) -> None:
-    """For the task's next batch. Only with nothing open."""
-    assert producer.last is not None
+def keep(options: "WriteOptions", producer: TransactionalProducer, last: Marker, is_replay: bool) -> None:
+    """For the task's next batch, or for this one again. Only with nothing open; `last` is what stands."""
+    producer.last, producer.is_replay = last, is_replay
     _kept[_key(options, producer.transactional_id)] = producer
     while len(_kept) > KEPT_MAX:
         _kept.popitem(last=False)[1].drop()

@@ -9,6 +9,7 @@ why the comparison of a replayed batch with what stands is made twice: in each t
 the driver for tasks that there were and are no more.
 """
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._shape: RowShape = _checked(options, schema)
         # Known to all attempts at this write and to nobody else: a retried task finds its marker by it.
         self._id = f"write-{uuid.uuid4()}"
+        self._since_ms = int(time.time() * 1000)
 
     @told_plainly()
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskWritten:
@@ -59,7 +61,7 @@ class BatchWriter(DataSourceArrowWriter):
             return _write_at_least_once(self._options, self._shape, iterator)
         from penstock.spark.sink.exactly_once import Task, write_exactly_once
 
-        task = Task(self._id, self._id, 0, _context().partitionId(), WRITE_MARKERS)
+        task = Task(self._id, self._id, 0, _context().partitionId(), WRITE_MARKERS, self._since_ms)
         return _told(write_exactly_once(self._options, task, self._shape, iterator))
 
 

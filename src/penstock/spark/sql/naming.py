@@ -2,7 +2,7 @@
 
 Called by cli.sql, before anything is asked of a broker. Laws:
 - A name is a topic's unless a WITH clause has given it away earlier in the same scope.
-- Only queries: whatever would change something (INSERT, DROP, SET …) is refused before it is run.
+- Only queries: whatever would change something (INSERT, DROP, SET …) is refused before it is run, wherever it stands.
 - Nothing here analyses or runs the query; a name that is no topic is somebody else's error.
 """
 
@@ -19,7 +19,19 @@ FILE_FORMATS = frozenset({"parquet", "orc", "json", "csv", "text", "binaryfile",
 _COMMANDS = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
-    "org.apache.spark.sql.catalyst.plans.logical.CompoundBody",
+)
+# What changes something, or starts a process, and is neither of these: by Spark's names for them.
+_NO_QUERIES = frozenset(
+    {
+        "InsertIntoDir",
+        "Call",
+        "UnresolvedExecuteImmediate",
+        "ScriptTransformation",
+        "AutoCdcInto",
+        "CreateTable",
+        # IDENTIFIER(…) may stand for the target of an INSERT, and is no topic's name until the query is run.
+        "PlanWithUnresolvedIdentifier",
+    }
 )
 
 
@@ -86,10 +98,18 @@ def _each(sequence: Any) -> Iterator[Any]:
 
 
 def _refuse_commands(jvm: Any, plan: Any) -> None:
+    """Wherever in the plan they are: WITH … INSERT and FROM … INSERT have something else at its root."""
     loader = plan.getClass().getClassLoader()
-    for name in _COMMANDS:
-        if jvm.java.lang.Class.forName(name, False, loader).isInstance(plan):
-            raise BadQuery("only queries are run here: begin with SELECT, WITH, FROM, TABLE or VALUES")
+    commands = [jvm.java.lang.Class.forName(name, False, loader) for name in _COMMANDS]
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if node.getClass().getSimpleName() in _NO_QUERIES or any(command.isInstance(node) for command in commands):
+            raise BadQuery(
+                "only queries are run here: SELECT, WITH, FROM, TABLE or VALUES, and in them nothing that writes, "
+                "calls a program or makes up a name (IDENTIFIER)"
+            )
+        waiting += [*_each(node.children()), *_each(node.innerChildren())]
 
 
 def _refuse_twins(names: Iterable[str]) -> None:

@@ -15,13 +15,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from penstock.spark.errors import told_plainly
+from penstock.spark.tables.durability import file_system, is_local, local_folder, sync, sync_folders
+from penstock.spark.tables.failures import FilesNotShared
 from penstock.spark.tables.file_stats import delta_stats
 from penstock.spark.tables.model import WrittenFile
 from penstock.spark.tables.partitions import hive_folder, plain_folder, split
@@ -56,7 +57,6 @@ class FileOrder:
     # Delta and Hive keep the values of these columns outside the files, Iceberg inside.
     has_partition_columns: bool = False
     is_hive: bool = False
-    is_synced: bool = False
     compression: str = "zstd"
     target_file_bytes: int = 256 << 20
 
@@ -72,7 +72,31 @@ def write_files(df: "DataFrame", order: FileOrder, is_stored: Callable[[], bool]
         if is_stored():
             return None
         raise
-    return [WrittenFile(row.path, row.size, row.rows, json.loads(row.partition), row.stats) for row in rows]
+    files = [WrittenFile(row.path, row.size, row.rows, json.loads(row.partition), row.stats) for row in rows]
+    unseen = _unseen(order.root, files)
+    if unseen is None:
+        return files
+    # No commit was tried with them, nor will be.
+    delete_files(order.root, [file.path for file in files])
+    if is_stored():
+        return None
+    raise FilesNotShared(unseen)
+
+
+def _unseen(root: str, files: list[WrittenFile]) -> str | None:
+    """A file that a task has written and this machine does not have: what is committed must be there for all."""
+    folder = local_folder(root)
+    if folder is None:
+        return None
+    for file in files:
+        path = f"{folder}/{file.path}"
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            return path
+        if size != file.size:
+            return path
+    return None
 
 
 def file_writer(order: FileOrder) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -105,7 +129,7 @@ class _OpenFile:
         self._full = f"{root}/{path}"
         self._system = system
         folder = self._full.rpartition("/")[0]
-        if isinstance(system, pafs.LocalFileSystem):
+        if is_local(system):
             os.makedirs(folder, exist_ok=True)
         self._stream: Any = system.open_output_stream(self._full)
         self._writer: Any = None
@@ -120,10 +144,10 @@ class _OpenFile:
     def size(self) -> int:
         return self._stream.tell()
 
-    def close(self, *, is_synced: bool) -> WrittenFile:
+    def close(self) -> WrittenFile:
         self._writer.close()
         self._stream.close()
-        if is_synced:
+        if is_local(self._system):
             sync(self._full)
         stats = delta_stats(pq.read_metadata(self._full, filesystem=self._system))
         size = self._system.get_file_info(self._full).size
@@ -166,6 +190,8 @@ class TaskFiles:
     def finish(self) -> list[WrittenFile]:
         for folder in list(self._open):
             self._end(folder)
+        if self._written and is_local(self._system):
+            sync_folders(self._root, [file.path for file in self._written])
         return self._written
 
     def _begin(self, folder: str, values: dict[str, str | None]) -> _OpenFile:
@@ -176,7 +202,7 @@ class TaskFiles:
         return _OpenFile(self._system, self._root, f"{folder}/{name}" if folder else name, values)
 
     def _end(self, folder: str) -> None:
-        self._written.append(self._open[folder].close(is_synced=self._order.is_synced))
+        self._written.append(self._open[folder].close())
         del self._open[folder]
 
     def __enter__(self) -> "TaskFiles":
@@ -187,17 +213,6 @@ class TaskFiles:
             for file in self._open.values():
                 file.discard()
             delete_files(self._order.root, [file.path for file in self._written])
-
-
-def file_system(root: str) -> tuple[pafs.FileSystem, str]:
-    """A path or a URI, as Arrow opens it; what an object store needs to know comes from its environment."""
-    parts = urlsplit(root)
-    if parts.scheme == "file":
-        return pafs.LocalFileSystem(), unquote(parts.path).rstrip("/")
-    if len(parts.scheme) > 1 and "://" in root:
-        system, path = pafs.FileSystem.from_uri(root)
-        return system, path.rstrip("/")
-    return pafs.LocalFileSystem(), os.path.abspath(root)
 
 
 def delete_files(root: str, paths: list[str]) -> None:
@@ -222,11 +237,3 @@ def delete_leftovers(root: str, prefix: str, keep: set[str]) -> int:
         with contextlib.suppress(OSError):
             system.delete_file(path)
     return len(orphans)
-
-
-def sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

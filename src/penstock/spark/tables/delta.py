@@ -12,8 +12,9 @@ import pyarrow as pa
 from penstock.spark.errors import BadOption
 from penstock.spark.tables import data_files
 from penstock.spark.tables.committing import commit_until_done
-from penstock.spark.tables.failures import SchemaMismatch
-from penstock.spark.tables.model import SKIPPED, WrittenBatch, WrittenFile, batch_prefix, is_stored
+from penstock.spark.tables.durability import sync_delta
+from penstock.spark.tables.failures import CommitConflict, SchemaMismatch, StaleBatch
+from penstock.spark.tables.model import SKIPPED, Marker, WrittenBatch, WrittenFile, batch_prefix, is_stored, stream_of
 from penstock.spark.tables.options import SinkOptions
 from penstock.spark.tables.partitions import check_partition_columns
 from penstock.spark.tables.schema import batch_schema, fit, plain_schema
@@ -27,13 +28,23 @@ class DeltaSink:
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
         self._query = query
+        self._stream = ""
         self._has_tidied = False
 
     def write_batch(self, df: "DataFrame", batch_id: int) -> WrittenBatch:
         schema = batch_schema(df.schema)
+        self._stream = stream_of(df)
         table = self._open(schema)
+        version = table.version()
         if self._is_stored(table, batch_id):
+            # Whoever stored it may have died before it was on the disk.
+            sync_delta(self._options.path, version - 1)
             return SKIPPED
+        written = self._write(df, schema, table, batch_id)
+        sync_delta(self._options.path, version)
+        return written
+
+    def _write(self, df: "DataFrame", schema: pa.Schema, table: "DeltaTable", batch_id: int) -> WrittenBatch:
         order = self._order(table, schema, batch_id)
         if self._options.mode == "upsert":
             from penstock.spark.tables.delta_merge import merge_batch
@@ -56,8 +67,9 @@ class DeltaSink:
             is_ours = commit_until_done(
                 self._options.path, lambda: self._attempt(files, paths, batch), (CommitFailedError,)
             )
-        except Exception:
-            # Nothing can name the files any more, unless the last attempt went through unseen.
+        except (CommitConflict, StaleBatch):
+            # Nothing can name the files any more, unless an attempt went through unseen. After any other failure the
+            # commit may yet land: then they are the table's, else a vacuum takes them.
             if not self._holds(paths):
                 data_files.delete_files(self._options.path, list(paths))
             raise
@@ -96,7 +108,7 @@ class DeltaSink:
 
         # deltalake looks for a rival of the same name when it tries again by itself; ours also looks at the batch.
         return CommitProperties(
-            app_transactions=[Transaction(self._query, batch)],
+            app_transactions=[Transaction(name, batch) for name in self._names()],
             max_commit_retries=0,
             custom_metadata={"penstock.query": self._query, "penstock.batch": str(batch)},
         )
@@ -142,6 +154,7 @@ class DeltaSink:
         except DeltaError:
             if not DeltaTable.is_deltatable(options.path, options.storage_options or None):
                 raise
+        sync_delta(options.path, -1)
         return self._table()
 
     def _table(self) -> "DeltaTable":
@@ -152,8 +165,17 @@ class DeltaSink:
         return None if self._is_stored(table, batch) else table
 
     def _is_stored(self, table: "DeltaTable", batch: int) -> bool:
-        stored = table.transaction_version(self._query)
-        return is_stored(self._options.path, self._query, batch, stored, self._options.on_old_batch)
+        numbers = [table.transaction_version(name) for name in self._names()]
+        # A number that only the query's own name has is of another checkpoint.
+        stream = self._stream if numbers[0] == numbers[-1] else "another"
+        stored = None if numbers[0] is None else Marker(numbers[0], stream)
+        asked = Marker(batch, self._stream)
+        return is_stored(self._options.path, self._query, asked, stored, self._options.on_old_batch)
+
+    def _names(self) -> list[str]:
+        """Under which batches are counted: the query's, and one with the checkpoint's id where that does not say it."""
+        is_said = self._stream in self._query
+        return [self._query] if is_said else [self._query, f"{self._query}/{self._stream}"]
 
     def _holds(self, paths: set[str]) -> bool:
         """Whether a commit named these files: they are in it together or not at all."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.dataset as pads
 
-from penstock.spark.tables import data_files
+from penstock.spark.tables import data_files, durability
 from penstock.spark.tables.committing import commit_until_done
 from penstock.spark.tables.keys import check_keys, one_row_per_key
 from penstock.spark.tables.model import SKIPPED, WrittenBatch
@@ -42,7 +42,7 @@ def merge_batch(
             return SKIPPED
         if not files:
             return WrittenBatch(0, 0, False)
-        system, folder = data_files.file_system(staging)
+        system, folder = durability.file_system(staging)
         rows = pads.dataset([f"{folder}/{file.path}" for file in files], order.schema, "parquet", system)
         check_keys(rows.to_table(columns=list(options.keys)), options.keys)
 

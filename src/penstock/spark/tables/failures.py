@@ -41,6 +41,20 @@ class CommitConflict(SparkFailure):
         return type(self), (self.table, self.attempts)
 
 
+class FilesNotShared(SparkFailure):
+    """Tasks have written where the driver does not see it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"a task has written {path}, and the driver does not have it, or not the same: the table's folder must be "
+            "one that driver and executors share; nothing of this batch is in the table"
+        )
+        self.path = path
+
+    def __reduce__(self) -> tuple[type["FilesNotShared"], tuple[str]]:
+        return type(self), (self.path,)
+
+
 class NotReadable(SparkFailure):
     """A table with something in it that plain Parquet reading would get wrong."""
 

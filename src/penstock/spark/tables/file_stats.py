@@ -28,7 +28,11 @@ def delta_stats(footer: Any) -> str:
         # A group of nulls alone has no bounds and needs none.
         if not bounded or any(not part.has_min_max and part.num_values for part in parts):
             continue
-        bounds = _bounds(min(part.min for part in bounded), max(part.max for part in bounded))
+        try:
+            bounds = _bounds(min(part.min for part in bounded), max(part.max for part in bounded))
+        except (OverflowError, ValueError):
+            # Python's calendar ends with 9999, and a producer may stamp a record with any time.
+            bounds = None
         if bounds is not None:
             lowest[path], highest[path] = bounds
     document = {"numRecords": footer.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}

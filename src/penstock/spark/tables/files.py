@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from penstock.spark.tables.data_files import file_system
+from penstock.spark.tables.durability import file_system
 from penstock.spark.tables.failures import NoSuchTable, NotReadable, listed
 from penstock.spark.tables.options import SinkOptions
 from penstock.spark.tables.schema import plain_schema

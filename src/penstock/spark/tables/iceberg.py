@@ -4,6 +4,7 @@ Called through open_sink. The number of a query's last batch is a property of th
 rows, so it outlives the expiry of snapshots; each snapshot also carries query and batch for people to see.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pyarrow as pa
 from penstock.spark.errors import BadOption
 from penstock.spark.tables import data_files
 from penstock.spark.tables.committing import commit_until_done
-from penstock.spark.tables.failures import SchemaMismatch
+from penstock.spark.tables.durability import file_system, sync_folders
+from penstock.spark.tables.failures import CommitConflict, SchemaMismatch
 from penstock.spark.tables.iceberg_catalog import alone, open_catalog, table_identifier, without_retries
-from penstock.spark.tables.model import SKIPPED, WrittenBatch, WrittenFile, batch_prefix, is_stored
+from penstock.spark.tables.model import SKIPPED, Marker, WrittenBatch, WrittenFile, batch_prefix, is_stored, stream_of
 from penstock.spark.tables.options import SinkOptions
 from penstock.spark.tables.partitions import check_partition_columns
 from penstock.spark.tables.schema import batch_schema, fit, plain_schema
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MARKER = "penstock.batch."
+METRICS = "write.metadata.metrics.column."
 # Each commit writes the metadata anew: without these, a stream leaves a file of them per batch for ever.
 NEW_TABLE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
@@ -35,12 +38,14 @@ class IcebergSink:
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
         self._query = query
+        self._stream = ""
         self._name = ".".join(table_identifier(options))
         self._has_tidied = False
         self._kept_catalog: Catalog | None = None
 
     def write_batch(self, df: "DataFrame", batch_id: int) -> WrittenBatch:
         schema = batch_schema(df.schema)
+        self._stream = stream_of(df)
         table = self._open(schema)
         if self._is_stored(table, batch_id):
             return SKIPPED
@@ -57,11 +62,10 @@ class IcebergSink:
 
         paths = [file.path for file in files]
         try:
-            # Files are gone when another driver stored the batch and tidied up: the next look at the table tells.
-            conflicts = (CommitFailedException, ValidationException, FileNotFoundError)
+            conflicts = (CommitFailedException, ValidationException)
             is_ours = commit_until_done(self._name, lambda: self._attempt(order, paths, batch), conflicts)
-        except Exception:
-            # Left alone when the outcome is unknown: if the commit went through, the files are the table's.
+        except CommitConflict:
+            # Left alone after any other failure: the commit may yet land, and then the files are the table's.
             if not self._is_marked(batch):
                 data_files.delete_files(order.root, paths)
             raise
@@ -76,6 +80,28 @@ class IcebergSink:
 
     def _attempt(self, order: data_files.FileOrder, paths: list[str], batch: int) -> bool:
         """One try at the commit. False: another run of this query stored the batch."""
+        try:
+            return self._append(order, paths, batch)
+        except FileNotFoundError:
+            # Another driver stored the batch and tidied up; else they are missing, and a further try would not help.
+            if self._is_stored(self._table(), batch):
+                return False
+            raise
+        except OverflowError:
+            self._forgo_bounds()
+            return self._append(order, paths, batch)
+
+    def _forgo_bounds(self) -> None:
+        """A producer may stamp a record with any time, and pyiceberg has no bounds for one past the year 9999."""
+        types: Any = pa.types
+        table = without_retries(self._table())
+        times = [field.name for field in iceberg_schema(table) if types.is_temporal(field.type)]
+        with table.transaction() as transaction:
+            # Values of partition columns come from the bounds.
+            kept = partition_columns(table)
+            transaction.set_properties({METRICS + name: "counts" for name in times if name not in kept})
+
+    def _append(self, order: data_files.FileOrder, paths: list[str], batch: int) -> bool:
         table = without_retries(self._table())
         if self._is_stored(table, batch):
             return self._is_attempt_of(table, paths)
@@ -87,7 +113,7 @@ class IcebergSink:
                 _replace_all(table, transaction, full, about)
             else:
                 transaction.add_files(full, snapshot_properties=about, check_duplicate_files=False)
-            transaction.set_properties({MARKER + self._query: str(batch)})
+            transaction.set_properties({MARKER + self._query: f"{batch} {self._stream}".strip()})
         return True
 
     def _is_attempt_of(self, table: "Table", paths: list[str]) -> bool:
@@ -100,13 +126,12 @@ class IcebergSink:
         return bool(paths) and paths[0] in tries
 
     def _is_marked(self, batch: int) -> bool:
-        stored = self._table().properties.get(MARKER + self._query)
-        return stored is not None and int(stored) >= batch
+        stored = marker_of(self._table(), self._query)
+        return stored is not None and stored.batch >= batch
 
     def _is_stored(self, table: "Table", batch: int) -> bool:
-        stored = table.properties.get(MARKER + self._query)
-        number = None if stored is None else int(stored)
-        return is_stored(self._name, self._query, batch, number, self._options.on_old_batch)
+        stored = marker_of(table, self._query)
+        return is_stored(self._name, self._query, Marker(batch, self._stream), stored, self._options.on_old_batch)
 
     def _order(self, table: "Table", schema: pa.Schema, batch: int) -> data_files.FileOrder:
         options = self._options
@@ -171,7 +196,12 @@ class IcebergSink:
             pass  # another writer was faster
         except (ValueError, TypeError) as error:
             raise SchemaMismatch(f"{self._name} cannot be made: {error}") from error
-        return self._table()
+        table = self._table()
+        if not self._options.catalog:
+            # The files in them are synced as they are written; these are the folders of the table and above.
+            root, place = file_system(self._options.path)[1], file_system(table.location())[1]
+            sync_folders(root, [f"{os.path.relpath(place, root)}/metadata"])
+        return table
 
     def _table(self) -> "Table":
         return self._catalog().load_table(table_identifier(self._options))
@@ -180,6 +210,11 @@ class IcebergSink:
         if self._kept_catalog is None:
             self._kept_catalog = open_catalog(self._options)
         return self._kept_catalog
+
+
+def marker_of(table: "Table", query: str) -> Marker | None:
+    batch, _, stream = table.properties.get(MARKER + query, "").partition(" ")
+    return Marker(int(batch), stream) if batch else None
 
 
 def iceberg_schema(table: "Table") -> pa.Schema:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from penstock.spark.tables.data_files import file_system
+from penstock.spark.tables.durability import file_system
 from penstock.spark.tables.failures import NoSuchTable
 from penstock.spark.tables.options import SinkOptions
 
@@ -39,6 +39,7 @@ def open_catalog(options: SinkOptions) -> "Catalog":
             type="sql",
             uri=f"sqlite:///{folder}/{CATALOG_FILE}?timeout={LOCK_WAIT_S}",
             warehouse=f"file://{folder}",
+            **{"py-io-impl": "penstock.spark.tables.iceberg_io.SyncedFileIO"},
         )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from penstock.spark.tables.committing import commit_until_done
-from penstock.spark.tables.data_files import delete_files, file_system
+from penstock.spark.tables.data_files import delete_files
+from penstock.spark.tables.durability import file_system, is_local, sync, sync_folders
 from penstock.spark.tables.failures import NotReadable
 from penstock.spark.tables.iceberg import iceberg_schema
 from penstock.spark.tables.iceberg_catalog import open_iceberg, without_retries
@@ -79,6 +80,9 @@ def _write(table: "Table", path: str, group: "list[DataFile]") -> None:
             with source.open_input_file(place) as opened:
                 for batch in pq.ParquetFile(opened).iter_batches(65_536):
                     writer.write_batch(conform(batch, schema))
+    if is_local(system):
+        sync(full)
+        sync_folders(full.rpartition("/")[0], ())
 
 
 def _commit(table: "Table", paths: list[str], groups: "list[list[DataFile]]") -> None:

@@ -3,7 +3,8 @@
 Used by every file of penstock.spark.tables and by whoever calls open_sink.
 Laws:
 - (query, batch) is written once: its rows and its number become visible in one commit of the table.
-- Spark runs at most the last batch again; one that is older than that is nobody's replay (decide).
+- Spark runs at most the last batch again; one that is older than that is nobody's replay (is_stored).
+- The last batch itself is a replay only from the same checkpoint: a new one counts other rows from 0 (Marker).
 """
 
 import hashlib
@@ -51,13 +52,32 @@ class WrittenFile(NamedTuple):
     stats: str
 
 
-def is_stored(table: str, query: str, batch: int, stored: int | None, on_old_batch: str) -> bool:
+class Marker(NamedTuple):
+    """The last batch of a query in a table. `stream` is the id its checkpoint has; empty where nobody said one."""
+
+    batch: int
+    stream: str = ""
+
+
+def is_stored(table: str, query: str, asked: Marker, stored: Marker | None, on_old_batch: str) -> bool:
     """Whether the batch is in the table; StaleBatch where that cannot be told."""
-    if stored is None or batch > stored:
+    if stored is None or asked.batch > stored.batch:
         return False
-    if batch == stored or on_old_batch == "skip":
+    is_same_stream = not (asked.stream and stored.stream) or asked.stream == stored.stream
+    if (asked.batch == stored.batch and is_same_stream) or on_old_batch == "skip":
         return True
-    raise StaleBatch(table, query, batch, stored)
+    raise StaleBatch(table, query, asked.batch, stored.batch)
+
+
+def stream_of(df: "DataFrame") -> str:
+    """The id of the streaming query that runs this batch: Spark keeps it in the checkpoint, a new one has another.
+
+    Empty outside of streams, and where the driver has no context to ask (Spark Connect).
+    """
+    try:
+        return df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+    except (AttributeError, NotImplementedError):
+        return ""
 
 
 def query_tag(query: str) -> str:

@@ -5,6 +5,7 @@ them: merge_schema, mergeSchema and merge-schema are one.
 """
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -97,12 +98,19 @@ def _parse(name: str, given: Any, so_far: Any) -> Any:
             return int(given)
         case "catalog" | "storage_options":
             return {**(so_far or {}), **_mapping(name, given)}
+        case "path":
+            return _absolute(str(given))
         case "mode":
             if str(given).lower() not in _MODES:
                 raise BadOption(f"mode must be one of {', '.join(_MODES)}, not {given}")
             return _MODES[str(given).lower()]
         case _:
             return str(given)
+
+
+def _absolute(path: str) -> str:
+    """Tasks run in working folders of their own: what is relative means the driver's."""
+    return path if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) else os.path.abspath(path)
 
 
 def _mapping(name: str, given: Any) -> dict[str, str]:

@@ -22,9 +22,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.spark.tables import data_files
+from penstock.spark.errors import BadOption, SparkFailure
+from penstock.spark.tables import data_files, durability
+from penstock.spark.tables.durability import replace_file
 from penstock.spark.tables.failures import SchemaMismatch
-from penstock.spark.tables.model import SKIPPED, WrittenBatch, batch_prefix, is_stored, query_tag
+from penstock.spark.tables.model import SKIPPED, Marker, WrittenBatch, batch_prefix, is_stored, query_tag, stream_of
 from penstock.spark.tables.options import SinkOptions
 from penstock.spark.tables.partitions import check_partition_columns
 from penstock.spark.tables.schema import batch_schema, fit, plain_schema
@@ -47,18 +49,24 @@ class BatchState:
     is_published: bool = False
     files: list[str] = field(default_factory=list[str])
     removed: list[str] = field(default_factory=list[str])
+    stream: str = ""
 
 
 class ParquetSink:
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
         self._query = query
-        self._root = Path(data_files.file_system(options.path)[1])
+        self._stream = ""
+        self._root = Path(durability.file_system(options.path)[1])
         self._state_path = self._root / OWN_FOLDER / f"{query_tag(query)}.json"
 
     def write_batch(self, df: "DataFrame", batch_id: int) -> WrittenBatch:
         schema = batch_schema(df.schema)
+        self._stream = stream_of(df)
         check_partition_columns(self._options.partition_by, schema)
+        dotted = [name for name in self._options.partition_by if name.startswith(".")]
+        if dotted:
+            raise BadOption(f"readers pass over folders that begin with a dot: rename column {dotted[0]}")
         (self._root / STAGING).mkdir(parents=True, exist_ok=True)
         with locked(self._root):
             self._finish()
@@ -72,7 +80,6 @@ class ParquetSink:
             columns,
             self._options.partition_by,
             is_hive=True,
-            is_synced=True,
             compression=self._options.compression,
             target_file_bytes=self._options.target_file_bytes,
         )
@@ -87,7 +94,7 @@ class ParquetSink:
                 data_files.delete_files(order.root, paths)
                 return SKIPPED
             old = folder_files(self._root) if self._options.mode == "overwrite" else []
-            self._commit(BatchState(self._query, batch_id, files=paths, removed=old))
+            self._commit(BatchState(self._query, batch_id, files=paths, removed=old, stream=self._stream))
             self._finish()
         # The batch is in: what other attempts at it have staged is nobody's.
         data_files.delete_leftovers(order.root, prefix, set())
@@ -101,12 +108,13 @@ class ParquetSink:
         state = read_state(self._state_path)
         if state is not None and not state.is_published:
             publish(self._root, state)
-            self._commit(BatchState(state.query, state.batch, is_published=True))
+            self._commit(BatchState(state.query, state.batch, is_published=True, stream=state.stream))
 
     def _is_stored(self, batch: int) -> bool:
         state = read_state(self._state_path)
-        stored = None if state is None else state.batch
-        return is_stored(str(self._root), self._query, batch, stored, self._options.on_old_batch)
+        stored = None if state is None else Marker(state.batch, state.stream)
+        asked = Marker(batch, self._stream)
+        return is_stored(str(self._root), self._query, asked, stored, self._options.on_old_batch)
 
     def _columns(self, schema: "pa.Schema") -> "pa.Schema":
         """Those of the folder after this batch: kept in a file, so that the next batch can be held against them."""
@@ -138,16 +146,19 @@ def locked(root: Path, *, is_shared: bool = False) -> Generator[None]:
 
 
 def publish(root: Path, state: BatchState) -> None:
-    """Move the files to where readers look. A file that is not in staging was moved before."""
-    folders: set[Path] = set()
+    """Move the files to where readers look. A file that is not in staging was moved before, or there is a fault."""
     for name in state.files:
         place = root / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.rename(root / STAGING / name, place)
-        folders.add(place.parent)
-    for folder in folders:
-        data_files.sync(str(folder))
+        except FileNotFoundError:
+            if not place.exists():
+                raise SparkFailure(
+                    f"batch {state.batch} of query {state.query} is committed, and {name} of it lies neither in {root} "
+                    f"nor in {STAGING}: was it taken away, or is the folder not the one that the tasks wrote to?"
+                ) from None
+    durability.sync_folders(str(root), state.files)
     for name in state.removed:
         (root / name).unlink(missing_ok=True)
 
@@ -172,14 +183,19 @@ def folder_files(root: Path) -> list[str]:
     """What a reader that lists the folder finds, relative: hidden names are nobody's data."""
     found: list[str] = []
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(("_", "."))]
+        folders[:] = [name for name in folders if not is_hidden(name)]
         relative = os.path.relpath(folder, root)
         found += [
             os.path.normpath(f"{relative}/{name}")
             for name in names
-            if name.endswith(".parquet") and not name.startswith(("_", "."))
+            if name.endswith(".parquet") and not is_hidden(name)
         ]
     return sorted(found)
+
+
+def is_hidden(name: str) -> bool:
+    """As Spark has it: `_day=1` is a partition of a column `_day`."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def read_state(path: Path) -> BatchState | None:
@@ -209,16 +225,6 @@ def write_columns(root: Path, schema: "pa.Schema", partition_by: tuple[str, ...]
     noted = schema.with_metadata({"penstock.partition_by": json.dumps(partition_by)})
     temporary = path.with_name(f".{COLUMNS_FILE}")
     pq.write_table(noted.empty_table(), temporary)
-    data_files.sync(str(temporary))
+    durability.sync(str(temporary))
     os.replace(temporary, path)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """All of the new text or all of the old, whatever happens."""
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    data_files.sync(str(path.parent))
+    durability.sync(str(path.parent))

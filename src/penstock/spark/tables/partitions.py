@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as arrow_compute
 
 from penstock.spark.errors import BadOption
-from penstock.spark.tables.failures import listed
+from penstock.spark.tables.failures import SchemaMismatch, listed
 
 # Arrow makes its functions at run time: no type checker sees them.
 pc: Any = arrow_compute
@@ -46,7 +46,14 @@ def split(
         yield {}, rows
         return
     found = pa.Table.from_batches([rows]).select(list(names)).group_by(list(names), use_threads=False).aggregate([])
-    for values in found.to_pylist():
+    try:
+        combinations = found.to_pylist()
+    except OverflowError:
+        raise SchemaMismatch(
+            f"a date in {listed(list(names))} lies outside of the years 1 to 9999, and no table has a partition for "
+            "that: bound it in the query"
+        ) from None
+    for values in combinations:
         if found.num_rows == 1:
             chosen = rows
         else:

@@ -1,8 +1,8 @@
 """Batches into a PostgreSQL table through ADBC: tasks COPY into staging tables, one transaction does the rest.
 
 Called through open_sink. That transaction moves the staged rows into the table (append, upsert by key, or overwrite),
-notes the batch in penstock_batches(query, batch) and drops the staging tables, so rows and batch number are in the
-database together or not at all.
+notes the batch in penstock_batches(query, target, batch, stream) and drops the staging tables, so rows and batch number
+are in the database together or not at all.
 Laws:
 - The row of penstock_batches is locked before it is read: two drivers of one query pass one after the other.
 - Values are cast by PostgreSQL into the column's own type; what does not fit fails the batch with its message.
@@ -10,16 +10,17 @@ Laws:
 """
 
 import itertools
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.spark.errors import SparkFailure, told_plainly
+from penstock.spark.errors import BadOption, SparkFailure, told_plainly
 from penstock.spark.tables.failures import SchemaMismatch, listed
 from penstock.spark.tables.keys import one_row_per_key
-from penstock.spark.tables.model import SKIPPED, WrittenBatch, is_stored, query_tag
+from penstock.spark.tables.model import SKIPPED, Marker, WrittenBatch, is_stored, query_tag, stream_of
 from penstock.spark.tables.options import SinkOptions
 from penstock.spark.tables.postgres_types import JSON, column_type, nested_as_json, quoted, table_name
 from penstock.spark.tables.schema import batch_schema, conform, fit
@@ -29,16 +30,25 @@ if TYPE_CHECKING:
 
 MARKERS = "penstock_batches"
 _STAGE = "penstock_stage_"
+_BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+# Narrower than libpq's in one thing: no bare @ behind the host, where it is the end of a password that holds a slash.
+_HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s\[\]@:/?,&=]*)(?::\d*)?"
+_SETTINGS = r"[a-z_]+=[^\s@&=]*"
+_URL = re.compile(
+    rf"postgres(?:ql)?://(?:[^\s@/]*@)?{_HOST}(?:,{_HOST})*(?:/[^\s@?]*)?(?:\?(?:{_SETTINGS}(?:&{_SETTINGS})*)?)?"
+)
 
 
 class PostgresSink:
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
         self._query = query
+        self._stream = ""
         self._schema_name, self._table_name = table_name(options.table)
         self._target = ".".join(quoted(part) for part in (self._schema_name, self._table_name) if part)
 
     def write_batch(self, df: "DataFrame", batch_id: int) -> WrittenBatch:
+        self._stream = stream_of(df)
         df, nested = nested_as_json(one_row_per_key(df, self._options) if self._options.keys else df)
         schema = batch_schema(df.schema)
         with connect(self._options.url) as connection:
@@ -48,7 +58,7 @@ class PostgresSink:
                 connection.commit()
                 return SKIPPED
             connection.commit()
-            prefix = f"{_STAGE}{query_tag(self._query)}_{batch_id}_"
+            prefix = f"{_STAGE}{query_tag(f'{self._query} {self._target}')}_{batch_id}_"
             staged = df.mapInArrow(stage_writer(self._options.url, prefix, schema), "name string, rows long").collect()
             tables = [row.name for row in staged if row.name]
             rows = sum(row.rows for row in staged)
@@ -73,7 +83,10 @@ class PostgresSink:
         """The marker table, the target and its new columns."""
         # One at a time: two sessions that create the same table collide, IF NOT EXISTS or not.
         cursor.execute("SELECT pg_advisory_xact_lock(7364127)")
-        cursor.execute(f"CREATE TABLE IF NOT EXISTS {MARKERS} (query text PRIMARY KEY, batch bigint)")
+        cursor.execute(
+            f"CREATE TABLE IF NOT EXISTS {MARKERS} "
+            "(query text, target text, batch bigint, stream text, PRIMARY KEY (query, target))"
+        )
         types = {field.name: JSON if field.name in nested else column_type(field.name, field.type) for field in schema}
         known = self._columns(cursor)
         if not known:
@@ -90,10 +103,23 @@ class PostgresSink:
 
     def _is_stored(self, cursor: Any, batch: int) -> bool:
         """Holds the query's row of the marker table until the transaction ends."""
-        cursor.execute(f"INSERT INTO {MARKERS} VALUES ($1, NULL) ON CONFLICT DO NOTHING", (self._query,))
-        cursor.execute(f"SELECT batch FROM {MARKERS} WHERE query = $1 FOR UPDATE", (self._query,))
-        (stored,) = cursor.fetchone()
-        return is_stored(self._options.table, self._query, batch, stored, self._options.on_old_batch)
+        key = self._query, self._full_name(cursor)
+        cursor.execute(f"INSERT INTO {MARKERS} VALUES ($1, $2) ON CONFLICT DO NOTHING", key)
+        cursor.execute(f"SELECT batch, stream FROM {MARKERS} WHERE query = $1 AND target = $2 FOR UPDATE", key)
+        number, stream = cursor.fetchone()
+        stored = None if number is None else Marker(number, stream or "")
+        asked = Marker(batch, self._stream)
+        return is_stored(self._options.table, self._query, asked, stored, self._options.on_old_batch)
+
+    def _full_name(self, cursor: Any) -> str:
+        """However the option is written: `orders` and `public.orders` are one table."""
+        cursor.execute(
+            "SELECT nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE pg_class.oid = to_regclass($1)",
+            (self._target,),
+        )
+        (name,) = cursor.fetchone()
+        return name
 
     def _move(self, cursor: Any, schema: pa.Schema, tables: list[str], batch: int) -> bool:
         """False: another run of this query stored the batch."""
@@ -113,7 +139,10 @@ class PostgresSink:
             suffix = _on_conflict(keys, schema.names) if keys else ""
             cursor.execute(f"INSERT INTO {self._target} ({names}) SELECT {values} FROM ({rows}) AS staged{suffix}")
         drop_tables(cursor, tables)
-        cursor.execute(f"UPDATE {MARKERS} SET batch = $1 WHERE query = $2", (batch, self._query))
+        cursor.execute(
+            f"UPDATE {MARKERS} SET batch = $1, stream = $2 WHERE query = $3 AND target = $4",
+            (batch, self._stream, self._query, self._full_name(cursor)),
+        )
         return True
 
     def _check_keys(self, cursor: Any, rows: str) -> None:
@@ -127,9 +156,12 @@ class PostgresSink:
             )
 
     def _columns(self, cursor: Any) -> dict[str, str]:
-        """Name and type of the target's columns; none when there is no such table."""
+        """Name and type of the target's columns; none when there is no such table.
+
+        Types without their lengths: a cast to varchar(5) cuts, and only the insert itself refuses.
+        """
         cursor.execute(
-            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "SELECT attname::text, format_type(atttypid, -1) FROM pg_attribute "
             "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self._target,),
         )
@@ -174,10 +206,20 @@ def connect(url: str) -> Any:
     """A connection with transactions, or the one sentence on why there is none; the password is in neither."""
     import adbc_driver_postgresql.dbapi as dbapi
 
+    check_url(url)
     try:
         return dbapi.connect(url)
     except dbapi.Error as error:
         raise SparkFailure(f"PostgreSQL cannot be reached: {first_line(error)}") from None
+
+
+def check_url(url: str) -> None:
+    """BadOption for what libpq cannot take apart: it would quote the piece, and that may be the password's."""
+    if not url.isprintable() or _BAD_PERCENT.search(url) is not None or _URL.fullmatch(url) is None:
+        raise BadOption(
+            "the PostgreSQL url is not valid; write it as postgresql://user:password@host:port/database, and "
+            "percent-encode what is special in the password (@ is %40, / is %2F, % is %25)"
+        )
 
 
 def drop_tables(cursor: Any, names: list[str]) -> None:

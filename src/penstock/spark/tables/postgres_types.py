@@ -67,10 +67,12 @@ def nested_as_json(df: "DataFrame") -> "tuple[DataFrame, frozenset[str]]":
         return isinstance(kind, StructType | MapType)
 
     nested = frozenset(field.name for field in df.schema.fields if is_nested(field.dataType))
+    if not nested:
+        return df, nested
     columns = [
         F.to_json(quoted_column(name)).alias(name) if name in nested else quoted_column(name) for name in df.columns
     ]
-    return (df.select(*columns) if nested else df), nested
+    return df.select(*columns), nested
 
 
 def quoted_column(name: str) -> Any:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from penstock.spark.errors import BadOption
-from penstock.spark.tables.data_files import file_system
+from penstock.spark.tables.durability import file_system
 from penstock.spark.tables.files import TableFiles, Wanted, list_files
 from penstock.spark.tables.options import sink_options
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.errors import BadOption
 from penstock.spark.tables.committing import commit_until_done
-from penstock.spark.tables.data_files import file_system
+from penstock.spark.tables.durability import file_system, sync_delta
 from penstock.spark.tables.options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
@@ -52,9 +52,12 @@ def _compact_delta(options: SinkOptions, target_bytes: int | None) -> Compacted:
 
     def attempt() -> Compacted:
         # Appends by others do not conflict with it: deltalake may try those again by itself.
-        done = open_delta(options).optimize.compact(
+        table = open_delta(options)
+        version = table.version()
+        done = table.optimize.compact(
             target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=15)
         )
+        sync_delta(options.path, version)
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"])
 
     return commit_until_done(options.path, attempt, (CommitFailedError,))

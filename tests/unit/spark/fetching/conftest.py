@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +20,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
     directory: Path = tmp_path_factory.mktemp("broker")
     with EmbeddedBroker(directory, {"auto.create.topics.enable": "false"}) as running:
         yield running
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    # Found only now that the folder is on the path.
+    from partition_world import create
+
+    name = f"t{uuid4().hex[:8]}"
+    create(broker, name)
+    return name
 
 
 @pytest.fixture

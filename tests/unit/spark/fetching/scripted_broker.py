@@ -45,7 +45,11 @@ class ScriptedBroker:
         users: dict[str, str] | None = None,
         is_honest: bool = True,
         hangs_up_at_tls: bool = False,
+        silent_after: int | None = None,
+        other_port: int | None = None,
     ) -> None:
+        """`silent_after` so many answers it says no more, nor hangs up; `other_port` is a second broker's."""
+        self.silent_after, self.other_port = silent_after, other_port
         self.mechanisms, self.users = mechanisms, users or {}
         self.is_honest = is_honest
         self.served = 0
@@ -98,6 +102,8 @@ class ScriptedBroker:
                 body = session.answer(api, version, frame[10 + length :])
                 if body is None:
                     return
+                if self.silent_after is not None and self.served >= self.silent_after:
+                    continue
                 self.served += 1
                 stream.sendall(struct.pack(">ii", len(body) + 4, correlation) + body)
 
@@ -132,8 +138,9 @@ class _Session:
     def _metadata(self) -> bytes:
         partition: dict[str, Any] = {"error_code": 0, "partition_index": 0, "leader_id": 1, "replica_nodes": [1]}
         topic = {"error_code": 0, "name": "secret", "is_internal": False, "partitions": [partition]}
-        broker = {"node_id": 1, "host": "localhost", "port": self._broker.port}
-        return encode_response(ApiKey.METADATA, METADATA_VERSION, {"brokers": [broker], "topics": [topic]})
+        ports = [self._broker.port] + ([] if self._broker.other_port is None else [self._broker.other_port])
+        brokers = [{"node_id": number, "host": "localhost", "port": port} for number, port in enumerate(ports, 1)]
+        return encode_response(ApiKey.METADATA, METADATA_VERSION, {"brokers": brokers, "topics": [topic]})
 
     def _authenticate(self, said: str) -> str | None:
         if self._mechanism == "PLAIN":

@@ -1,6 +1,7 @@
 """Who is let in, who is not, and whether the reason can be understood."""
 
 import pickle
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from scripted_broker import ScriptedBroker, make_certificates
 from penstock.model import TopicPartition
 from penstock.spark.errors import BadOption, Unreachable
 from penstock.spark.fetching import Cluster, ConnectionSettings, NotAdmitted, NotYetReadable, OffsetGone, TopicGone
+from penstock.spark.fetching import connection as connection_module
+from penstock.spark.fetching import pool as pool_module
 from penstock.spark.fetching.scram import ScramClient, ScramFailure
 from penstock.testing.embedded import EmbeddedBroker
 
@@ -135,6 +138,56 @@ def test_plaintext_to_a_tls_port_is_told_so(certificates: tuple[Path, Path]) -> 
         pytest.raises((NotAdmitted, Unreachable), match=r"TLS.*kafka\.security\.protocol"),
     ):
         topics(broker.port)
+
+
+def test_a_machine_that_falls_silent_does_not_stand_before_the_others() -> None:
+    with ScriptedBroker() as healthy, ScriptedBroker(silent_after=2, other_port=healthy.port) as silent:
+        settings = ConnectionSettings((("localhost", silent.port),), request_timeout_s=40.0)
+        cluster = Cluster(settings, deadline_s=4.0)
+        assert list(cluster.topics(None)) == ["secret"]
+        assert healthy.served == 0
+        # Over the connection at hand, which nobody answers any more; then the other one is asked.
+        assert list(cluster.topics(None)) == ["secret"]
+        assert healthy.served > 0
+        cluster.close()
+
+
+def test_brokers_that_do_not_answer_are_tried_no_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now[0]
+
+    def connect(*_: object) -> None:
+        now[0] += 10
+        raise TimeoutError
+
+    monkeypatch.setattr(pool_module, "time", Clock)
+    monkeypatch.setattr(pool_module.BrokerConnection, "connect", connect)
+    pool = pool_module.ConnectionPool(ConnectionSettings(tuple((f"h{number}", 1) for number in range(9))))
+    with pytest.raises(TimeoutError), pool.lend_any(prefers_idle=True, patience_s=15.0):
+        pass
+    assert now[0] == 20
+
+
+def test_a_connection_that_fails_behind_its_handshake_is_closed(
+    certificates: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapped: list[ssl.SSLSocket] = []
+    wrap = connection_module.wrap
+
+    def wrap_and_keep(*given: Any) -> ssl.SSLSocket:
+        wrapped.append(wrap(*given))
+        return wrapped[-1]
+
+    monkeypatch.setattr(connection_module, "wrap", wrap_and_keep)
+    with ScriptedBroker(certificates=certificates, mechanisms=("PLAIN",), users=USERS) as broker:
+        who = {"sasl_mechanism": "PLAIN", "username": "ann", "password": "chalk"}
+        with pytest.raises(NotAdmitted):
+            topics(broker.port, security_protocol="SASL_SSL", ca_file=str(certificates[0]), **who)
+    assert [one.fileno() for one in wrapped] == [-1]
 
 
 @pytest.mark.parametrize(

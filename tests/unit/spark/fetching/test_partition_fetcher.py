@@ -2,20 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from partition_world import DEADLINE_S, Open, create, produce, read, transact
 
 from penstock.model import TopicPartition
-from penstock.spark.arrow import ArrowDecoder
 from penstock.spark.errors import Unreachable
 from penstock.spark.fetching import (
-    Cluster,
     FetchRefused,
     NotYetReadable,
     OffsetGone,
@@ -27,73 +25,6 @@ from penstock.spark.fetching import cluster as cluster_module
 from penstock.spark.fetching import patience as patience_module
 from penstock.spark.fetching.metadata import Leader
 from penstock.testing.embedded import EmbeddedBroker
-
-DEADLINE_S = 30.0
-Open = Callable[..., Cluster]
-
-
-@pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
-    name = f"t{uuid4().hex[:8]}"
-    create(broker, name)
-    return name
-
-
-def create(broker: EmbeddedBroker, name: str, partitions: int = 1, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(DEADLINE_S)
-
-
-def produce(broker: EmbeddedBroker, topic: str, count: int, *, first: int = 0, size: int = 20, **settings: Any) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "partitioner": "random", **settings})
-    for number in range(first, first + count):
-        producer.produce(topic, str(number).zfill(size).encode(), partition=0)
-        producer.poll(0)
-    assert producer.flush(DEADLINE_S) == 0
-
-
-def transact(broker: EmbeddedBroker, topic: str, batches: list[tuple[int, bool | None]]) -> Producer:
-    """Transactions of so many records each, committed or not; None leaves the last one open."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "linger.ms": 0})
-    producer.init_transactions(DEADLINE_S)
-    for count, is_committed in batches:
-        producer.begin_transaction()
-        for number in range(count):
-            producer.produce(topic, f"{is_committed}-{number}".encode(), partition=0)
-        producer.flush(DEADLINE_S)
-        if is_committed is not None:
-            (producer.commit_transaction if is_committed else producer.abort_transaction)(DEADLINE_S)
-    return producer
-
-
-def read(
-    cluster: Cluster,
-    topic: str,
-    start: int,
-    end: int,
-    isolation: str = "read_committed",
-    between: Callable[[], None] = lambda: None,
-    **options: Any,
-) -> list[tuple[int, bytes]]:
-    """(offset, value) of [start, end), through the decoder; `between` runs after the first chunk."""
-    at = TopicPartition(topic, 0)
-    facts = cluster.topics([topic])[topic]
-    assert facts is not None
-    fetcher = PartitionFetcher(
-        cluster, at, facts.topic_id, start, end, isolation, **{"deadline_s": DEADLINE_S, **options}
-    )
-    decoder = ArrowDecoder(topic, 0, start, end, isolation, has_headers=False)
-    rows: list[tuple[int, bytes]] = []
-    for number, chunk in enumerate(fetcher):
-        for batch in decoder.feed(chunk):
-            rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
-        if number == 0:
-            between()
-    for batch in decoder.finish():
-        rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
-    assert not [thread for thread in threading.enumerate() if thread.name == f"penstock-fetch-{at}"]
-    return rows
 
 
 def test_every_offset_of_the_range_is_read_once_and_nothing_else(
@@ -178,44 +109,6 @@ def test_offsets_beyond_the_end_are_told(
     with pytest.raises(OffsetGone) as told:
         read(open_cluster(broker.bootstrap), topic, 100, 110)
     assert (told.value.wanted, told.value.log_start, told.value.end) == (100, 0, 5)
-
-
-def test_a_tail_that_was_compacted_away_does_not_hang(
-    broker: EmbeddedBroker, open_cluster: Open, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All is readable and nothing comes. A real log keeps its last batch, so the broker's words are changed here."""
-    produce(broker, topic, 10)
-    answers: list[fetch_steps.Answered] = []
-    parse = fetch_steps.parse_fetch
-
-    def parse_and_raise_the_end(*told: Any) -> fetch_steps.Answered:
-        answers.append(parse(*told)._replace(high_watermark=12, last_stable=12))
-        return answers[-1]
-
-    monkeypatch.setattr(fetch_steps, "parse_fetch", parse_and_raise_the_end)
-    rows = read(open_cluster(broker.bootstrap), topic, 5, 12)
-    assert [offset for offset, _ in rows] == list(range(5, 10))
-    # An empty answer may be a chance of the moment, so it takes some more.
-    assert [len(answer.records) for answer in answers[-fetch_steps.SILENCES_MAX :]] == [0] * fetch_steps.SILENCES_MAX
-
-
-@pytest.mark.parametrize("words", [{"is_there": False, "throttle_ms": 1}, {"preferred_replica": 7}])
-def test_an_answer_that_says_nothing_is_not_taken_for_the_end(
-    broker: EmbeddedBroker, open_cluster: Open, topic: str, words: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A broker that throttles, or sends its client to another replica, says so without records."""
-    produce(broker, topic, 10)
-    silences = iter(range(3 * fetch_steps.SILENCES_MAX))
-    parse = fetch_steps.parse_fetch
-
-    def parse_late(*told: Any) -> fetch_steps.Answered:
-        answered = parse(*told)
-        if next(silences, None) is None:
-            return answered
-        return answered._replace(records=memoryview(b""), **words)
-
-    monkeypatch.setattr(fetch_steps, "parse_fetch", parse_late)
-    assert len(read(open_cluster(broker.bootstrap), topic, 0, 10)) == 10
 
 
 def test_a_partition_without_a_leader_is_waited_for_not_given_up(

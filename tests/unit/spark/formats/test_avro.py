@@ -126,6 +126,56 @@ def test_old_and_new_writers_are_read_with_the_latest_schema(registry: FakeRegis
     assert registry.asked.count(f"/schemas/ids/{first}") == 1
 
 
+def test_times_of_another_unit_are_refused_inside_unions_of_several_branches(registry: FakeRegistry) -> None:
+    def shop(at: str, left: str) -> dict[str, Any]:
+        units = {unit: {"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros")}
+        sides = [record(("at", units[left]), name="shop.Left"), record(("at", units["millis"]), name="shop.Right")]
+        return record(("u", ["null", "string", *sides, units[at]]))
+
+    reader, same = shop("micros", "micros"), shop("micros", "micros")
+    same["fields"][0]["type"].reverse()
+    numbers = [
+        registry.register("orders-value", one)
+        for one in (same, shop("millis", "micros"), shop("micros", "millis"), reader)
+    ]
+    opened = decoder(value_format="avro", schema_registry_url=registry.url)
+    batch = opened.decode(raw_batch([framed(numbers[3], b"\x08\x02"), framed(numbers[0], b"\x00\x02")]))
+    moment = datetime(1970, 1, 1, 0, 0, 0, 1, UTC)
+    assert [row["u"]["member3"] for row in batch.column("value").to_pylist()] == [moment, moment]
+    for number, where in ((numbers[1], "u"), (numbers[2], "u.at")):
+        with pytest.raises(DecodeFailed) as caught:
+            opened.decode(raw_batch([framed(number, b"\x08\x02")]))
+        assert f"{where} is timestamp-millis there and timestamp-micros in the reader's" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        (["string", "int"], "d", {"member0": "d", "member1": None}),
+        (["string", "null", "int"], "d", {"member0": "d", "member1": None}),
+        (["null", "string", "int"], None, None),
+        # Since Avro 1.12 a default may be of any branch.
+        (["null", "string", "int"], 7, {"member0": None, "member1": 7}),
+        ({"type": "array", "items": ["int", "string"]}, [7], [{"member0": 7, "member1": None}]),
+        ({"type": "map", "values": ["boolean", "int"]}, {"k": True}, [("k", {"member0": True, "member1": None})]),
+        (
+            ["null", record(("v", ["int", "string"]), name="shop.Inner")],
+            {"v": 7},
+            {"v": {"member0": 7, "member1": None}},
+        ),
+    ],
+)
+def test_a_new_field_of_a_complex_union_has_its_default(
+    registry: FakeRegistry, kind: Any, default: Any, expected: Any
+) -> None:
+    old, new = record(("id", "int")), record(("id", "int"))
+    new["fields"].append({"name": "u", "type": kind, "default": default})
+    first = registry.register("orders-value", old)
+    registry.register("orders-value", new)
+    rows = values_of([framed(first, b"\x02")], value_format="avro", schema_registry_url=registry.url)
+    assert rows == [{"id": 1, "u": expected}]
+
+
 def test_a_given_schema_reads_what_the_registry_names(registry: FakeRegistry) -> None:
     wide = record(("id", "long"), ("name", "string"))
     number = registry.register("other", wide)

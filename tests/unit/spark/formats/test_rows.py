@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -114,6 +115,12 @@ def test_a_registry_of_another_kind_of_schema_is_told(registry: FakeRegistry) ->
         decoder(value_format="avro", schema_registry_url=registry.url)
 
 
+def create_topic(broker: EmbeddedBroker, topic: str) -> None:
+    # The future dies with its client.
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+
 def read_all(broker: EmbeddedBroker, topic: str, count: int) -> list[Message]:
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": f"g-{topic}", "auto.offset.reset": "earliest"}
@@ -128,8 +135,7 @@ def read_all(broker: EmbeddedBroker, topic: str, count: int) -> list[Message]:
 
 
 def test_a_bad_record_goes_to_the_dead_letter_topic_as_it_was(broker: EmbeddedBroker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("dead", 1, 1)])["dead"].result(30)
+    create_topic(broker, "dead")
     opened = decoder(
         on_bad_record="deadletter", deadletter_topic="dead", kafka_bootstrap_servers=broker.bootstrap, **JSON
     )
@@ -155,11 +161,28 @@ def test_a_bad_record_goes_to_the_dead_letter_topic_as_it_was(broker: EmbeddedBr
     assert second.value() == b'{"a":"x"}'
 
 
+def test_a_bad_record_with_a_time_past_the_year_9999_is_buried_too(broker: EmbeddedBroker) -> None:
+    """As a producer makes them that gives microseconds for milliseconds."""
+    create_topic(broker, "late")
+    opened = decoder(
+        on_bad_record="deadletter", deadletter_topic="late", kafka_bootstrap_servers=broker.bootstrap, **JSON
+    )
+    batch = raw_batch([b"poison", b'{"a":1}'], headers=())
+    at = batch.schema.get_field_index("timestamp")
+    late = pa.array([1_700_000_000_000_000 * 1000] * 2, batch.schema.field(at).type)
+    typed = opened.decode(batch.set_column(at, batch.schema.field(at), late))
+    opened.flush()
+    assert typed.column("offset").to_pylist() == [101]
+    (letter,) = read_all(broker, "late", 1)
+    assert letter.value() == b"poison"
+    assert dict(letter.headers() or ())["penstock.dead.timestamp"] == b"1700000000000000"
+
+
 def test_a_dead_letter_that_no_broker_takes_fails_the_task(broker: EmbeddedBroker) -> None:
     letters = DeadLetters(
         "no/such/topic", {"bootstrap.servers": broker.bootstrap, "topic.metadata.propagation.max.ms": "100"}, flush_s=5
     )
-    letters.send(DeadRecord("orders", 0, 1, AT, None, b"v", ()), "why", "json")
+    letters.send(DeadRecord("orders", 0, 1, 5, None, b"v", ()), "why", "json")
     with pytest.raises(DeadLetterFailed, match="could not be written to no/such/topic"):
         letters.flush()
 

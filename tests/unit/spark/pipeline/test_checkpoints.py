@@ -12,6 +12,7 @@ from penstock.spark.errors import SparkFailure
 from penstock.spark.offsets import Position
 from penstock.spark.pipeline import status
 from penstock.spark.pipeline.checkpoints import read_checkpoint, read_checkpoints
+from penstock.spark.pipeline.paths import local_folder
 from penstock.spark.pipeline.status_file import CheckpointInUse, StatusFile, is_running, read_status
 
 ORDERS = TopicPartition("orders", 0)
@@ -53,6 +54,12 @@ def test_two_sources_on_one_topic_are_as_far_as_the_slower(tmp_path: Path) -> No
 def test_a_checkpoint_without_a_finished_batch_has_no_offsets(tmp_path: Path) -> None:
     found = read_checkpoint(make_checkpoint(tmp_path / "out", -1, 0, position(p0=9)))
     assert (found.done_batch, found.planned_batch, found.offsets) == (None, 0, {})
+
+
+def test_what_a_run_says_of_itself_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with StatusFile(str(tmp_path)) as running:
+        running.write({"sinks": []})
+    assert (tmp_path / "status.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_only_folders_that_are_checkpoints_are_read(tmp_path: Path) -> None:
@@ -130,13 +137,18 @@ def test_a_checkpoint_is_tied_to_the_sources_it_was_begun_with(tmp_path: Path) -
             SparkFailure, match=r"now reads renamed: topics x,y, more: topics m, .*was made for renamed"
         ):
             running.remember_sources("a", ["renamed: topics x,y", "more: topics m"])
-        for wrong in ("renamed: files folder", "third: topics z"):
+        for wrong in ("renamed: files folder", "third: topics z", "renamed: topics y,z", "renamed: topics .*"):
             with pytest.raises(SparkFailure, match="new `checkpoint` folder"):
                 running.remember_sources("a", [wrong])
-        running.remember_sources("b", ["more: topics m"])
+        running.remember_sources("b", ["more: files old"])
+        make_checkpoint(tmp_path / "b", 0, 0, '{"logOffset":3}')
+        with pytest.raises(SparkFailure, match="now reads more: files new"):
+            running.remember_sources("b", ["more: files new"])  # Spark would take all that is in it for new
 
 
 def test_checkpoints_elsewhere_have_no_file_and_no_lock() -> None:
-    with StatusFile("s3a://bucket/x") as first, StatusFile("s3a://bucket/x"):
-        first.write({"sinks": []})
-        first.remember_sources("a", [])
+    for elsewhere in ("s3a://bucket/x", "hdfs:/x"):
+        with StatusFile(elsewhere) as first, StatusFile(elsewhere):
+            first.write({"sinks": []})
+            first.remember_sources("a", [])
+    assert local_folder("file:/data/c") == local_folder("file:///data/c") == Path("/data/c")

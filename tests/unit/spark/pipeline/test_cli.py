@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from pyspark.sql import Row
 from typer.testing import CliRunner
 
 from penstock.cli import pipeline, pipeline_view
@@ -122,6 +123,22 @@ def test_progress_is_a_line_per_batch_and_json_for_scripts(capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["row"] == {"a": 1, "b": None}
     lines.rows(ConsoleRows("out", 0, ["a", "b"], [[1, None]], has_more=True))
     assert capsys.readouterr().out.splitlines()[0] == "out, batch 0 (first rows)"
+
+
+def test_a_console_sinks_values_are_shown_as_sql_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    row = [bytearray(b"hi"), Row(sku="a", n=1), float("nan"), None]
+    shown = ConsoleRows("out", 0, ["key", "line", "rate", "none"], [row], has_more=True)
+    pipeline_view.JsonView().rows(shown)
+    document = capsys.readouterr().out
+    assert json.loads(document)["row"] == {"key": "hi", "line": {"sku": "a", "n": 1}, "rate": "nan", "none": None}
+    pipeline_view.LineView().rows(shown)
+    assert capsys.readouterr().out.splitlines()[-1] == 'hi   {"sku": "a", "n": 1}  nan   -'
+    with pipeline_view.TableView() as live:
+        live.rows(shown)
+    title, names, _, cells = (line for line in capsys.readouterr().out.splitlines() if line.strip())
+    assert "out, batch 0 (first rows)" in title
+    assert names.split() == ["key", "line", "rate", "none"]
+    assert cells.split() == ["hi", '{"sku":', '"a",', '"n":', "1}", "nan", "-"]
 
 
 def test_the_live_table_holds_every_sink_and_its_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,23 @@ def test_a_good_file_is_read_with_its_order_and_without_warnings(tmp_path: Path)
     assert loaded.pipeline.sources["orders"].watermark is not None
     assert loaded.pipeline.sources["orders"].watermark.delay == 60_000
     assert loaded.checkpoint == str(tmp_path / "checkpoints")
-    assert loaded.resolve("s3a://bucket/x") == "s3a://bucket/x"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("s3a://bucket/x", "s3a://bucket/x"),
+        ("hdfs:/x", "hdfs:/x"),
+        ("file:///data/c", "file:///data/c"),
+        ("file:/data/c", "file:///data/c"),
+        ("/data/c", "/data/c"),
+    ],
+)
+def test_a_path_with_a_scheme_is_nobodys_to_change(tmp_path: Path, path: str, expected: str) -> None:
+    assert load(GOOD, tmp_path).resolve(path) == expected
+
+
+START_FORMS = "`sources.orders.start`: write `earliest`, `latest`, a time as 2026-03-01T00:00:00Z, or offsets as"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,23 @@ def test_a_good_file_is_read_with_its_order_and_without_warnings(tmp_path: Path)
          "you mean `orders`?"),
         ("SELECT o.value", "DROP TABLE o.value", "p.yaml:15:10: step `priced` must be a query, SELECT or WITH; "
          "it begins with `drop`"),
+        ("SELECT o.value", "WITH a AS (SELECT 1) INSERT INTO t SELECT o.value", "p.yaml:15:10: step `priced` must be a "
+         "query, SELECT or WITH; it has `insert` in it"),
+        ("FROM orders o", "FROM orders o INSERT OVERWRITE t SELECT 1", "SELECT or WITH; it has `insert` in it"),
+        ("    format: json\n", "    format: json\n    start: 2024-01-01\n", "p.yaml:9:5: `sources.orders.start`: a "
+         "time needs its zone; write it as 2024-01-01T00:00:00Z or with an offset"),
+        ("    format: json\n", "    format: json\n    start: earlyest\n", f"p.yaml:9:5: {START_FORMS}"),
+        ("    format: json\n", "    format: json\n    start: '{\"orders\": 3}'\n", f"p.yaml:9:5: {START_FORMS}"),
+        ("    format: json\n", "    format: json\n    options: {maxOffsetPerTrigger: 5}\n", "p.yaml:9:15: source "
+         "`orders`: unknown option maxOffsetPerTrigger: did you mean maxOffsetsPerTrigger?"),
+        ("    format: json\n", "    format: json\n    options: {failOnDataLoss: true, minPartitions: few}\n",
+         "p.yaml:9:37: source `orders`: minPartitions is few; it must be a whole number"),
+        ("    schema: id STRING, amount DOUBLE, at TIMESTAMP\n", "", "p.yaml:6:3: source `orders`: "
+         "value.format=json needs a schema"),
+        ("    format: json\n", "    format: json\n    start: 1960-01-01T00:00:00Z\n", "p.yaml:9:5: source `orders`: "
+         "startingTimestamp"),
+        ("sources:\n", "  options: {security.protocol: SSSL}\nsources:\n", "p.yaml:5:13: "
+         "kafka.security.protocol is SSSL"),
         ("  small:\n", "  orders:\n", "p.yaml:19:3: the name `orders` is taken already, at p.yaml:6:3"),
         ("  small:\n", "  priced:\n", "p.yaml:19:3: `priced` stands here twice; the first is on line 14"),
         ("input: priced", "input: small", "p.yaml:19:3: the steps read each other in a circle: small -> small"),

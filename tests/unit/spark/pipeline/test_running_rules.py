@@ -11,8 +11,8 @@ from penstock.spark.pipeline.failures import clean_message, explain_failure
 from penstock.spark.pipeline.loading import LoadedPipeline, parse_pipeline
 from penstock.spark.pipeline.model import Restarts
 from penstock.spark.pipeline.progress import SinkProgress, lag_of
-from penstock.spark.pipeline.reading import topic_options
 from penstock.spark.pipeline.running import next_pause_ms, refuse_endless
+from penstock.spark.pipeline.topic_options import topic_options
 from penstock.spark.pipeline.writing import table_options
 from penstock.spark.pipeline.writing import topic_options as sink_options
 
@@ -21,7 +21,7 @@ name: p
 checkpoint: c
 kafka:
   bootstrap: b:9092
-  options: {security.protocol: SASL_SSL, enable.ssl.certificate.verification: true}
+  options: {security.protocol: SSL, enable.ssl.certificate.verification: true}
 sources:
   orders: {topics: [a, b], format: json, schema: id INT, dead_letters: dead, options: {maxOffsetsPerTrigger: 5}}
   old: {topic: c, static: true, start: "2026-03-01T00:00:00Z"}
@@ -134,7 +134,7 @@ def test_timers_of_processing_time_and_once_do_not_go_together(loaded: LoadedPip
 def test_a_topics_options_are_the_kafka_sources(loaded: LoadedPipeline) -> None:
     assert topic_options(loaded, loaded.pipeline.sources["orders"], "p-out") == {
         "kafka.bootstrap.servers": "b:9092",
-        "kafka.security.protocol": "SASL_SSL",
+        "kafka.security.protocol": "SSL",
         "kafka.enable.ssl.certificate.verification": "true",
         "subscribe": "a,b",
         "startingOffsets": "earliest",

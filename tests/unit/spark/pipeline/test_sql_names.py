@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.pipeline.sql_names import tables_read
+from penstock.spark.pipeline.sql_names import tables_read, writing_word
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,19 @@ def test_tables_are_told_from_everything_else(sql: str, expected: list[str]) -> 
 
 def test_a_table_knows_its_line_and_column() -> None:
     assert tables_read("SELECT 1\n  FROM  orders")[0] == ("orders", 2, 9)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "insert"),
+        ("with a as (SELECT 1), b AS (SELECT 2) merge into t using a ON true WHEN MATCHED THEN DELETE", "merge"),
+        ("WITH a AS (SELECT 1) DELETE FROM t", "delete"),
+        ("FROM t INSERT OVERWRITE DIRECTORY '/x' USING csv SELECT 1 INSERT INTO u SELECT 2", "insert"),
+        ("SELECT insert, delete FROM t", ""),
+        ("SELECT 'insert into', (SELECT max(x) FROM t) update -- ) insert into\nFROM t", ""),
+        ("SELECT", ""),
+    ],
+)
+def test_what_would_write_is_told_from_columns_of_that_name(sql: str, expected: str) -> None:
+    assert writing_word(sql) == expected

@@ -141,6 +141,13 @@ def test_rows_that_fail_to_come_leave_nothing(broker: EmbeddedBroker) -> None:
     assert read(broker.bootstrap) == sorted(rows_of(0, 0))
 
 
+def test_a_queue_that_the_rows_fill_takes_their_marker_when_there_is_room(broker: EmbeddedBroker) -> None:
+    # Rows wait for each other so long that all of them are in the queue when the marker comes.
+    options = options_for(broker.bootstrap, kafka_queue_buffering_max_messages="50", kafka_linger_ms="300")
+    assert write(options, task_of(0), rows_of(0, 0, 50)).marker.rows == 50
+    assert read(broker.bootstrap) == sorted(rows_of(0, 0, 50))
+
+
 def test_a_replay_with_other_rows_is_an_error_and_writes_nothing(broker: EmbeddedBroker) -> None:
     options = options_for(broker.bootstrap)
     write(options, task_of(3))
@@ -174,6 +181,23 @@ def test_fewer_tasks_than_wrote_before_are_noticed_in_the_driver(broker: Embedde
         compare_replay([each.marker for each in told], standing)
     told.append(write(options, task_of(0, 2, run="run-2")))
     compare_replay([each.marker for each in told], standing)
+
+
+@pytest.mark.parametrize("is_same_worker", [False, True], ids=["in another worker", "in the same worker"])
+def test_a_retried_task_still_tells_that_another_life_wrote_of_its_batch(
+    broker: EmbeddedBroker, is_same_worker: bool
+) -> None:
+    options = options_for(broker.bootstrap)
+    write(options, task_of(0, task=2))
+    end_worker(options)
+    assert write(options, task_of(0, run="run-2")).is_replay
+    # Spark never hears of that attempt. The one it hears of is all that makes the driver look for task 2.
+    for _ in range(2):
+        if not is_same_worker:
+            end_worker(options)
+        again = write(options, task_of(0, run="run-2"))
+        assert (again.is_skipped, again.is_replay) == (True, True)
+    assert not write(options, task_of(1, run="run-2")).is_replay
 
 
 def test_a_task_that_had_rows_and_has_none_is_noticed_in_the_driver(broker: EmbeddedBroker) -> None:
