@@ -15,7 +15,6 @@ Laws:
 
 import asyncio
 import contextlib
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -29,7 +28,6 @@ from penstock.errors import (
     NotLeaderOrFollower,
     PenstockError,
     StorageFailed,
-    StorageUnavailable,
     UnknownTopicOrPartition,
 )
 from penstock.log.aborted import AbortedPart, write_aborted
@@ -47,7 +45,7 @@ from penstock.log.partition_log import (
 )
 from penstock.log.points import Points, names_log
 from penstock.log.producers import Producers
-from penstock.log.recovery import CleanEnd, KnownPoints, open_log, write_snapshot
+from penstock.log.recovery import CleanEnd, KnownPoints, failure_to_open, open_log, write_snapshot
 from penstock.log.retention import start_after_retention
 from penstock.log.segment import Segment
 from penstock.model import Offset, TopicId, TopicPartition
@@ -59,10 +57,6 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 DAMAGED_DIRECTORY_SUFFIX = "-damaged"
 # A topic's name may be almost as long as a file's: of the name of a directory set aside only so much is kept.
 SET_ASIDE_NAME_MAX = 200
-# What a file system says that is full, busy or away, of files that may well be whole.
-NOT_OF_THE_FILE = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.EACCES, errno.EIO)
-)
 # A log with so many batches since its last checkpoint does not wait for the next: read again they take some 60 ms.
 BUSY_BATCHES = 4000
 
@@ -155,7 +149,7 @@ class LogDirectory:
                     sync_topic_id(self._disk, directory)
                     self._disk.sync_directory(directory)
             except (PenstockError, OSError) as error:
-                failure = _failure_to_open(at, error)
+                failure = failure_to_open(directory.name, error)
                 logger.error("%s", failure)
                 self.offline[at] = failure
                 continue
@@ -506,13 +500,6 @@ class LogDirectory:
 
         handle = loop.call_later(delay_ms / 1000, run)
         self._removals.add(handle)
-
-
-def _failure_to_open(at: TopicPartition, error: Exception) -> StorageFailed:
-    if isinstance(error, StorageFailed):
-        return error
-    is_about_the_file = not isinstance(error, OSError) or error.errno not in NOT_OF_THE_FILE
-    return (StorageFailed if is_about_the_file else StorageUnavailable)(f"{at}: {error}")
 
 
 def _is_busy(log: PartitionLog) -> bool:

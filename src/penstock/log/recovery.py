@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.disk import Disk
-from penstock.errors import StorageFailed
+from penstock.errors import StorageFailed, StorageUnavailable
 from penstock.log.aborted import AbortedDigest, AbortedTransactions, write_aborted
 from penstock.log.checkpoints import LeaderEpochs
 from penstock.log.partition_log import TOPIC_ID_FILE, LogState, sync_topic_id
@@ -39,6 +39,11 @@ from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
 
 logger = logging.getLogger(__name__)
+
+# What a file system says that is full, busy or away, of files that may well be whole.
+NOT_OF_THE_FILE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS, errno.EACCES, errno.EIO)
+)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOTS_KEPT = 2
@@ -119,6 +124,14 @@ def open_log(disk: Disk, directory: Path, known: KnownPoints, index_interval_byt
         return LogState([], log_start, log_start, producers, epochs, has_directory=True)
     # The one just written will count with the recovery point that the next checkpoint saves.
     return LogState(segments, log_start, next_offset, producers, epochs, True, aborted, snapshot.offset)
+
+
+def failure_to_open(name: str, error: Exception) -> StorageFailed:
+    """What kept open_log() from opening a log, told apart: damage, or a file system that may let it be opened later."""
+    if isinstance(error, StorageFailed):
+        return error
+    is_about_the_file = not isinstance(error, OSError) or error.errno not in NOT_OF_THE_FILE
+    return (StorageFailed if is_about_the_file else StorageUnavailable)(f"{name}: {error}")
 
 
 def _open_without_segments(disk: Disk, directory: Path, known: KnownPoints, epochs: LeaderEpochs) -> LogState:
