@@ -348,6 +348,9 @@ def test_a_group_is_described_with_members_and_lag(
     assert ask("groups", "list") == [{"group": "g", "state": "stable", "type": "classic"}]
     (group,) = ask("groups", "describe", "g")
     assert (group["state"], group["total_lag"]) == ("stable", 6)
+    delays = [one["lag_seconds"] for one in group["partitions"]]
+    assert delays == [group["lag_seconds"], None]
+    assert group["lag_seconds"] > 0
     (described,) = group["members"]
     assert f"member {described['member_id']} joined" in group["last_rebalance"]["cause"]
     assert (group["epoch"], described["target_partitions"]) == (None, None)

@@ -1,4 +1,4 @@
-"""cli.placing: plans over any assignment, any set of brokers and racks."""
+"""admin.placing: plans over any assignment, any set of brokers and racks."""
 
 from collections import Counter
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cli.failures import CommandFailed
-from penstock.cli.placing import Assignment, Racks, balance, changes, copies, doubled_racks, evacuate
+from penstock.admin.failures import CommandFailed
+from penstock.admin.placing import Assignment, Racks, balance, changes, copies, doubled_racks, evacuate
 from penstock.model import TopicPartition
 
 RACKS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]))

@@ -11,13 +11,15 @@ from penstock.cli.app import app
 from penstock.testing.embedded import EmbeddedBroker
 
 
-def lags(broker: EmbeddedBroker, group: str) -> dict[int, tuple[int, int]] | None:
-    """Of each partition, what the group has done and what it has not; None where there is no group."""
+def lags(broker: EmbeddedBroker, group: str) -> dict[int, tuple[int, int, bool]] | None:
+    """Of each partition, what the group has done, what it has not, and whether time passes over that; or no group."""
     result = CliRunner().invoke(app, ["groups", "describe", group, "--bootstrap", broker.bootstrap, "--json"])
     if result.exit_code != 0:
         return None
     (found,) = json.loads(result.stdout)
-    return {row["partition"]: (row["committed_offset"], row["lag"]) for row in found["partitions"]}
+    return {
+        row["partition"]: (row["committed_offset"], row["lag"], row["lag_seconds"] > 0) for row in found["partitions"]
+    }
 
 
 def source(spark: SparkSession, broker: EmbeddedBroker, topic: str, **options: str) -> DataFrame:
@@ -34,13 +36,15 @@ def test_lag_is_that_of_the_query_by_its_name(
     writer = writer.option("checkpointLocation", str(tmp_path))
     # A query that has ended has nothing left to do, though Spark tells nobody that its last batch is done.
     assert writer.trigger(availableNow=True).start().awaitTermination(120)
-    assert lags(broker, "spark-by-name") == {0: (5, 0), 1: (5, 0)}
+    assert lags(broker, "spark-by-name") == {0: (5, 0, False), 1: (5, 0, False)}
     # While none runs, lag grows; the next one, after a restart, goes on with the same group.
     topics.produce(topic, [Row(b"v", None, 0) for _ in range(3)])
-    assert lags(broker, "spark-by-name") == {0: (5, 3), 1: (5, 0)}
+    assert lags(broker, "spark-by-name") == {0: (5, 3, True), 1: (5, 0, False)}
     query = writer.trigger(processingTime="0 seconds").start()
     try:
-        wait_until(lambda: lags(broker, "spark-by-name") == {0: (8, 0), 1: (5, 0)}, "lag of a query that waits")
+        wait_until(
+            lambda: lags(broker, "spark-by-name") == {0: (8, 0, False), 1: (5, 0, False)}, "lag of a query that waits"
+        )
     finally:
         query.stop()
 
@@ -55,7 +59,7 @@ def test_lag_goes_to_the_group_that_is_named_or_to_none(
         writer = stream.writeStream.format("noop").queryName(f"named-{group}")
         writer = writer.option("checkpointLocation", str(tmp_path / group))
         assert writer.trigger(availableNow=True).start().awaitTermination(120)
-    assert lags(broker, "mine") == {0: (2, 0)}
+    assert lags(broker, "mine") == {0: (2, 0, False)}
     assert lags(broker, "none") is None
     assert lags(broker, "spark-named-mine") is None
     assert lags(broker, "spark-named-none") is None

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
+from penstock.admin.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli import (
     archive,
     cluster_app,
@@ -30,7 +31,6 @@ from penstock.cli import (
     topics,
     transactions,
 )
-from penstock.cli.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli.output import say
 
 

@@ -1,28 +1,19 @@
-"""What people type, turned into values: name=value, topic:partitions, host:port, points in time, lengths of time.
+"""What people type, turned into values: name=value, topic:partitions, points in time, lengths of time.
 
 Called by all commands. What cannot be read is a BadParameter: typer says so and ends with exit code 2.
 """
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import NamedTuple
+from datetime import datetime
 
 import typer
 
-from penstock.config.addresses import parse_endpoint
-from penstock.model import Endpoint
+from penstock.admin.offsets import TopicPartitions
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _DURATION_PART = re.compile(r"(\d+)(ms|[smhdw])")
 _ISO_DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
-
-
-class TopicPartitions(NamedTuple):
-    """A topic, or some of its partitions; empty stands for all of them."""
-
-    topic: str
-    partitions: tuple[int, ...] = ()
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
@@ -42,21 +33,6 @@ def parse_topic_partitions(text: str) -> TopicPartitions:
     if not topic or (colon and not re.fullmatch(r"\d+(,\d+)*", numbers)):
         raise typer.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:PARTITION,PARTITION…")
     return TopicPartitions(topic, tuple(sorted({int(number) for number in numbers.split(",")})) if colon else ())
-
-
-def parse_address(text: str) -> Endpoint:
-    try:
-        return parse_endpoint(text)
-    except ValueError as fault:
-        raise typer.BadParameter(str(fault)) from None
-
-
-def parse_bootstrap(text: str) -> list[Endpoint]:
-    """`host:port,host:port…`; 9092 where no port is given, as librdkafka has it."""
-    parts = [part.strip().rpartition("://")[2] for part in text.split(",") if part.strip()]
-    if not parts:
-        raise typer.BadParameter("--bootstrap is empty; give it an address, as 127.0.0.1:9092")
-    return [parse_address(part if re.search(r":\d+$", part) else f"{part}:9092") for part in parts]
 
 
 def parse_moment_ms(text: str) -> int:
@@ -81,14 +57,3 @@ def parse_duration_ms(text: str) -> int:
     if re.fullmatch(rf"(?:{_DURATION_PART.pattern})+", text):
         return sum(int(number) * _UNITS_MS[unit] for number, unit in _DURATION_PART.findall(text))
     raise typer.BadParameter(f"{text!r} is no length of time; write it as 90s, 1h30m, 2d or PT1H30M")
-
-
-def render_moment(timestamp_ms: int | None) -> str | None:
-    """As ISO has it, in UTC; None where there is no time."""
-    if timestamp_ms is None or timestamp_ms < 0:
-        return None
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)  # beyond the year 9999: whoever wrote it had another unit in mind
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

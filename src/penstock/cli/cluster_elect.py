@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed, explain
+from penstock.admin.offsets import expand
 from penstock.cli.arguments import parse_topic_partitions
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed, explain
-from penstock.cli.offsets import expand
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
 from penstock.model import TopicPartition

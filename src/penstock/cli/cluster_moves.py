@@ -1,19 +1,19 @@
 """`penstock cluster drain` and `rebalance`: plans made from how the cluster is, and carried out.
 
-Called by cli.cluster_app. What they plan is in cli.placing, how it is done in cli.reassigning.
+Called by cli.cluster_app. What they plan is in admin.placing, how it is done in cli.reassigning.
 """
 
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.cluster import Cluster
+from penstock.admin.cluster import Cluster
+from penstock.admin.cluster_view import ClusterView, view_cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.placing import Assignment, balance, changes, copies, evacuate
 from penstock.cli.cluster_elect import elect_preferred
-from penstock.cli.cluster_view import ClusterView, view_cluster
-from penstock.cli.failures import CommandFailed
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
-from penstock.cli.placing import Assignment, balance, changes, copies, evacuate
 from penstock.cli.reassign import Throttle, plan_document
 from penstock.cli.reassigning import move
 

@@ -9,12 +9,13 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.cluster_view import ClusterView, Partition, view_cluster
-from penstock.cli.failures import FAILED
-from penstock.cli.offsets import LATEST, describe_log_dirs, find_offsets
+from penstock.admin.cluster import Cluster
+from penstock.admin.cluster_view import ClusterView, Partition, view_cluster
+from penstock.admin.failures import FAILED
+from penstock.admin.offsets import LATEST, describe_log_dirs, find_offsets
+from penstock.admin.text import render_size
 from penstock.cli.options import with_cluster
-from penstock.cli.output import Cell, print_json, print_table, render_size, say
+from penstock.cli.output import Cell, print_json, print_table, say
 from penstock.clock import SystemClock
 
 SHOWN_MAX = 50

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.failures import ASKED_WRONGLY, CommandFailed
+from penstock.admin.failures import ASKED_WRONGLY, CommandFailed
 from penstock.cli.output import print_json, say
 from penstock.cli.serve_many import METADATA_FILE, counted
 from penstock.cli.supervise import BrokerPlan, Ready, Supervisor, run_until_stopped

@@ -8,10 +8,10 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from penstock.admin.cluster import Cluster, admin_types
+from penstock.admin.failures import CommandFailed
+from penstock.admin.offsets import error_name
 from penstock.cli.arguments import parse_pairs
-from penstock.cli.cluster import Cluster, admin_types
-from penstock.cli.failures import CommandFailed
-from penstock.cli.offsets import error_name
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
 from penstock.wire.apis import ApiKey

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import TopicPartitions, parse_moment_ms
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import explain
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import explain
+from penstock.admin.offsets import EARLIEST, LATEST, TopicPartitions, expand, find_offsets
+from penstock.cli.arguments import parse_moment_ms
 from penstock.cli.message_format import EVERYTHING, VALUE_ONLY, compile_template, json_document
-from penstock.cli.offsets import EARLIEST, LATEST, expand, find_offsets
 from penstock.cli.options import with_cluster
 from penstock.cli.output import say
 from penstock.clock import SystemClock

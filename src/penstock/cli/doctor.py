@@ -3,27 +3,21 @@
 Called by cli.app. Changes nothing. Exit code 0 when all is well, 1 when something was found.
 """
 
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.check_directory import check_directory
-from penstock.cli.check_groups import judge, needs_second_look
-from penstock.cli.check_node import check_advertised, check_connection, check_disks, check_partitions, check_ready
-from penstock.cli.check_transactions import check_transactions
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import FAILED, CommandFailed
-from penstock.cli.finding import Report
-from penstock.cli.group_lag import GroupView, list_groups, view_groups
+from penstock.admin.check_directory import check_directory
+from penstock.admin.check_node import check_connection, check_ready
+from penstock.admin.cluster import Cluster
+from penstock.admin.doctor import INTERVAL_S, check_cluster
+from penstock.admin.failures import FAILED, CommandFailed
+from penstock.admin.finding import Report
+from penstock.admin.text import safe_text
 from penstock.cli.options import with_cluster
-from penstock.cli.output import print_json, safe_text, say
-from penstock.cli.readable import find_gaps, skip_gaps
-
-# Longer than consumers take between two automatic commits (5 s): a shorter look would call them all stuck.
-INTERVAL_S = 6.0
+from penstock.cli.output import print_json, say
 
 
 @with_cluster
@@ -46,7 +40,7 @@ def doctor(
         check_ready(http, cluster.timeout_s, report)
     if check_connection(cluster, report, holder):
         try:
-            _check_cluster(cluster, group, topic, interval, report)
+            check_cluster(cluster, group, topic, interval, report, lambda line: None if cluster.as_json else say(line))
         except CommandFailed as failure:
             report.find(
                 f"the cluster stopped answering: {failure.what}",
@@ -56,45 +50,6 @@ def doctor(
     _print(cluster, report)
     if report.findings:
         raise typer.Exit(FAILED)
-
-
-def _check_cluster(cluster: Cluster, group: str | None, topic: str | None, interval_s: float, report: Report) -> None:
-    if not check_advertised(cluster, report):
-        return  # whatever else is asked would end in the same time-out
-    topics = check_partitions(cluster, topic, report)
-    check_disks(cluster, report)
-    check_transactions(cluster, topic, report)
-    names = [group] if group is not None else [one.group_id for one in list_groups(cluster)]
-    before = [view for view in _look(cluster, names, report) if _reads(view, topic) or view.group == group]
-    gaps = find_gaps(cluster, before)
-    before = [skip_gaps(view, gaps) for view in before]
-    undecided = [view.group for view in before if needs_second_look(view)]
-    after = {view.group: view for view in before}
-    if undecided:
-        if not cluster.as_json:
-            say(f"Looking again in {interval_s:g} s at {', '.join(map(safe_text, undecided))}…")
-        threading.Event().wait(interval_s)
-        after |= {view.group: skip_gaps(view, gaps) for view in _look(cluster, undecided, report)}
-    for view in before:
-        judge(view, after[view.group], topics, interval_s, report)
-
-
-def _look(cluster: Cluster, names: list[str], report: Report) -> list[GroupView]:
-    found: list[GroupView] = []
-    for name in names:
-        try:
-            found += view_groups(cluster, [name])
-        except CommandFailed as failure:
-            report.find(
-                f"group {name} cannot be described: {failure.what}",
-                "Its members may have the same trouble.",
-                failure.advice or "Try again in a moment.",
-            )
-    return found
-
-
-def _reads(view: GroupView, topic: str | None) -> bool:
-    return topic is None or any(one.at.topic == topic for one in view.partitions)
 
 
 def _print(cluster: Cluster, report: Report) -> None:

@@ -12,10 +12,19 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from penstock.cli.arguments import TopicPartitions, parse_duration_ms, parse_moment_ms, parse_topic_partitions
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed, explain
-from penstock.cli.offsets import EARLIEST, LATEST, Found, committed_offsets, error_name, expand, find_offsets
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed, explain
+from penstock.admin.offsets import (
+    EARLIEST,
+    LATEST,
+    Found,
+    TopicPartitions,
+    committed_offsets,
+    error_name,
+    expand,
+    find_offsets,
+)
+from penstock.cli.arguments import parse_duration_ms, parse_moment_ms, parse_topic_partitions
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
 from penstock.clock import SystemClock

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed, explain
+from penstock.admin.group_lag import CONSUMER, GroupView, list_groups, view_groups, with_delays
+from penstock.admin.text import render_duration, safe_text
 from penstock.cli import group_offsets
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed, explain
-from penstock.cli.group_lag import CONSUMER, GroupView, list_groups, view_groups
 from penstock.cli.options import with_cluster
-from penstock.cli.output import print_json, print_table, safe_text, say
+from penstock.cli.output import print_json, print_table, say
 from penstock.model import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and delete consumer groups; move their offsets.")
@@ -48,11 +49,11 @@ def describe(
     names: Annotated[list[str] | None, typer.Argument(metavar="GROUP", show_default=False)] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Every group.")] = False,
 ) -> None:
-    """Members, and for each partition the committed offset, the end and the lag."""
+    """Members, and for each partition the committed offset, the end and the lag, in messages and in time."""
     if everything == bool(names):
         raise typer.BadParameter("name groups, or give --all")
     wanted = [one.group_id for one in list_groups(cluster)] if everything else names or []
-    views = view_groups(cluster, wanted)
+    views = [with_delays(cluster, view) for view in view_groups(cluster, wanted)]
     missing = [view.group for view in views if view.does_not_exist]
     if missing and not everything:
         raise CommandFailed(f"there is no group {missing[0]}", "`penstock groups list` shows which there are.")
@@ -107,6 +108,7 @@ def _document(view: GroupView) -> dict[str, Any]:
         else None,
         "coordinator": view.coordinator,
         "total_lag": view.total_lag,
+        "lag_seconds": view.behind_s,
         "members": [
             {
                 "member_id": member.member_id,
@@ -127,6 +129,7 @@ def _document(view: GroupView) -> dict[str, Any]:
                 "start_offset": one.start,
                 "end_offset": one.end,
                 "lag": one.lag,
+                "lag_seconds": one.behind_s,
                 "member_id": one.owner.member_id if one.owner else None,
             }
             for one in view.partitions
@@ -151,7 +154,8 @@ def _print_view(view: GroupView) -> None:
         typer.echo(f"Rebalanced   {safe_text(facts.rebalance.at)}: {safe_text(facts.rebalance.cause)}")
     if view.coordinator:
         typer.echo(f"Coordinator  {view.coordinator}")
-    typer.echo(f"Total lag    {view.total_lag}")
+    behind = "" if view.behind_s is None else f", {render_duration(view.behind_s)} behind"
+    typer.echo(f"Total lag    {view.total_lag}{behind}")
     if view.members:
         _print_members(view)
     if view.partitions:
@@ -163,12 +167,13 @@ def _print_view(view: GroupView) -> None:
                 one.start,
                 one.end,
                 one.lag,
+                render_duration(one.behind_s),
                 one.owner.client_id if one.owner else None,
                 one.owner.host if one.owner else None,
             ]
             for one in view.partitions
         ]
-        print_table(["TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "CLIENT", "HOST"], rows)
+        print_table(["TOPIC", "PARTITION", "COMMITTED", "START", "END", "LAG", "BEHIND", "CLIENT", "HOST"], rows)
     else:
         typer.echo("It has committed no offsets.")
     typer.echo()

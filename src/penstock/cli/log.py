@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import render_moment
-from penstock.cli.failures import ASKED_WRONGLY, FAILED, CommandFailed
+from penstock.admin.failures import ASKED_WRONGLY, FAILED, CommandFailed
+from penstock.admin.text import render_moment, render_size, safe_text
 from penstock.cli.message_format import text_or_base64
-from penstock.cli.output import Progress, render_size, safe_text
+from penstock.cli.output import Progress
 from penstock.cli.segment_inspection import (
     BatchSeen,
     Problem,

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from penstock.cli.arguments import render_moment
+from penstock.admin.text import render_moment
 
 VALUE_ONLY = "{value}"
 EVERYTHING = "{topic}-{partition}@{offset}  {timestamp}  key={key}  {headers}  {value}"

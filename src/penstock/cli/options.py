@@ -15,8 +15,8 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from penstock.admin.cluster import Cluster
 from penstock.cli.arguments import parse_pairs
-from penstock.cli.cluster import Cluster
 
 P = ParamSpec("P")
 

@@ -12,14 +12,13 @@ from typing import Any, Self
 
 import typer
 
+from penstock.admin.text import safe_text
 from penstock.clock import SystemClock
 
 Cell = str | int | float | None
 
 PROGRESS_AFTER_S = 1.0
 PROGRESS_EVERY_S = 0.1
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_CONTROL_CHARACTERS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
 def print_json(document: Any) -> None:
@@ -64,23 +63,6 @@ def _print_rich(columns: Sequence[str], cells: list[list[str]], to_the_right: li
 
 def _render(cell: Cell) -> str:
     return "-" if cell is None else safe_text(str(cell))
-
-
-def safe_text(text: str) -> str:
-    """Names come from whoever made them; what a terminal would obey is shown instead."""
-    return text.translate(_CONTROL_CHARACTERS)
-
-
-def render_size(size: int | None) -> str | None:
-    """Bytes as people read them."""
-    if size is None:
-        return None
-    value = float(size)
-    for unit in _UNITS:
-        if value < 1024 or unit == _UNITS[-1]:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return None
 
 
 def say(text: str) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import parse_pairs, render_moment
-from penstock.cli.failures import ASKED_WRONGLY, FAILED, CommandFailed
-from penstock.cli.output import print_json, print_table, safe_text, say
+from penstock.admin.failures import ASKED_WRONGLY, FAILED, CommandFailed
+from penstock.admin.text import render_moment, safe_text
+from penstock.cli.arguments import parse_pairs
+from penstock.cli.output import print_json, print_table, say
 from penstock.cli.pipeline_view import open_view
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import typer
 
-from penstock.cli.output import print_table, safe_text
+from penstock.admin.text import safe_text
+from penstock.cli.output import print_table
 from penstock.spark.sql.rendering import cell, column_names, plain
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import INTERRUPTED, CommandFailed, explain
 from penstock.cli.arguments import parse_pairs
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import INTERRUPTED, CommandFailed, explain
 from penstock.cli.options import with_cluster
 from penstock.cli.output import Progress, print_json, say
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.cluster_view import ClusterView, view_cluster
-from penstock.cli.failures import ASKED_WRONGLY, FAILED, CommandFailed
+from penstock.admin.cluster import Cluster
+from penstock.admin.cluster_view import ClusterView, view_cluster
+from penstock.admin.failures import ASKED_WRONGLY, FAILED, CommandFailed
+from penstock.admin.placing import Assignment, Replicas, balance, changes, copies
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
-from penstock.cli.placing import Assignment, Replicas, balance, changes, copies
 from penstock.cli.reassigning import begin, throttle, unthrottle, wait_until_moved
 from penstock.model import TopicPartition
 

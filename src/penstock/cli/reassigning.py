@@ -8,13 +8,13 @@ so a partition never has fewer copies during a move than before.
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.cluster_view import ClusterView, Move, list_moves
+from penstock.admin.cluster import Cluster
+from penstock.admin.cluster_view import ClusterView, Move, list_moves
+from penstock.admin.failures import CommandFailed
+from penstock.admin.offsets import describe_log_dirs, error_name
+from penstock.admin.placing import Assignment, Replicas
 from penstock.cli.configs import change_configs, overridden_configs
-from penstock.cli.failures import CommandFailed
-from penstock.cli.offsets import describe_log_dirs, error_name
 from penstock.cli.output import Progress, say
-from penstock.cli.placing import Assignment, Replicas
 from penstock.clock import SystemClock
 from penstock.errors import ErrorCode
 from penstock.model import Endpoint, TopicPartition

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.text import safe_text
 from penstock.cli.archive import failures_as_sentences
 from penstock.cli.arguments import parse_moment_ms, parse_pairs
-from penstock.cli.cluster import Cluster
 from penstock.cli.options import with_cluster
-from penstock.cli.output import print_json, print_table, safe_text, say
+from penstock.cli.output import print_json, print_table, say
 from penstock.cli.spark_extra import cluster_options, needs_spark
 
 if TYPE_CHECKING:

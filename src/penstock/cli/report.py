@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.cluster import Cluster, admin_types
-from penstock.cli.failures import ASKED_WRONGLY, CommandFailed
+from penstock.admin.cluster import Cluster, admin_types
+from penstock.admin.failures import ASKED_WRONGLY, CommandFailed
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
 from penstock.cli.spark_extra import cluster_options, needs_spark

@@ -8,9 +8,9 @@ import importlib.util
 from collections.abc import Callable, Iterable
 from typing import ParamSpec
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
 from penstock.cli.arguments import parse_pairs
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
 
 P = ParamSpec("P")
 

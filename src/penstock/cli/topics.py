@@ -7,13 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import TopicPartitions, parse_moment_ms, parse_pairs, parse_topic_partitions
-from penstock.cli.cluster import Cluster, admin_types
+from penstock.admin.cluster import Cluster, admin_types
+from penstock.admin.failures import CommandFailed, explain
+from penstock.admin.offsets import (
+    EARLIEST,
+    LATEST,
+    TopicPartitions,
+    describe_log_dirs,
+    describe_topics,
+    expand,
+    find_offsets,
+)
+from penstock.admin.text import render_size, safe_text
+from penstock.cli.arguments import parse_moment_ms, parse_pairs, parse_topic_partitions
 from penstock.cli.configs import change_configs, overridden_configs
-from penstock.cli.failures import CommandFailed, explain
-from penstock.cli.offsets import EARLIEST, LATEST, describe_log_dirs, describe_topics, expand, find_offsets
 from penstock.cli.options import with_cluster
-from penstock.cli.output import print_json, print_table, render_size, safe_text, say
+from penstock.cli.output import print_json, print_table, say
 from penstock.model import TopicPartition
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, create, change and delete topics.")

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.arguments import parse_topic_partitions, render_moment
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
-from penstock.cli.hanging import HeldTransaction, Standing, abort_command, choose_hanging, look_at, name_of
-from penstock.cli.offsets import expand
-from penstock.cli.options import with_cluster
-from penstock.cli.output import print_json, print_table, safe_text, say
-from penstock.cli.transaction_views import (
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.hanging import HeldTransaction, Standing, abort_command, choose_hanging, look_at, name_of
+from penstock.admin.offsets import expand
+from penstock.admin.text import render_moment, safe_text
+from penstock.admin.transaction_views import (
     STATES,
     ListedTransaction,
     TransactionView,
@@ -25,6 +23,9 @@ from penstock.cli.transaction_views import (
     open_transactions,
     write_abort,
 )
+from penstock.cli.arguments import parse_topic_partitions
+from penstock.cli.options import with_cluster
+from penstock.cli.output import print_json, print_table, say
 from penstock.clock import SystemClock
 from penstock.model import TopicPartition
 

@@ -1,14 +1,17 @@
-"""Addresses as settings spell them: listeners, the HTTP address, limits per address.
+"""Addresses as settings spell them: listeners, the HTTP address, where a cluster is found, limits per
+address.
 
-Called by the broker's table to refuse a bad one and by BrokerConfig to read a good one.
+Called by the broker's table to refuse a bad one and by BrokerConfig to read a good one; by clients of a cluster.
 """
 
+import re
 from ipaddress import ip_address
 
 from penstock.model import Endpoint
 
 # Until TLS and SASL are there, any other protocol would promise what the listener does not do.
 PROTOCOL = "PLAINTEXT"
+KAFKA_PORT = 9092
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -25,6 +28,14 @@ def parse_endpoint(text: str) -> Endpoint:
     elif ":" in host:
         raise ValueError(f"{text!r}: write an IPv6 address in brackets, as [::1]:9092")
     return Endpoint(host, int(port))
+
+
+def parse_bootstrap(text: str) -> list[Endpoint]:
+    """`host:port,host:port…`; 9092 where no port is given, as librdkafka has it. Raises ValueError."""
+    parts = [part.strip().rpartition("://")[2] for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ValueError("no address of a broker is given; write it as 127.0.0.1:9092")
+    return [parse_endpoint(part if re.search(r":\d+$", part) else f"{part}:{KAFKA_PORT}") for part in parts]
 
 
 def listeners_fault(listeners: tuple[str, ...]) -> str | None:

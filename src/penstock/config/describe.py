@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.broker_settings import BROKER_SETTINGS
+from penstock.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from penstock.config.group_settings import GROUP_SETTINGS
 from penstock.config.setting import Dynamic, Scope, Setting
 from penstock.config.topic_config import TOPIC_SETTINGS
@@ -23,6 +24,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -106,6 +108,21 @@ def describe_group(
         return _entry(setting, value, chain)
 
     return _describe(GROUP_SETTINGS, names, entry)
+
+
+def describe_client_metrics(overrides: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
+    """All settings of a client metrics subscription, or those of `names` that exist."""
+
+    overrides = readable(CLIENT_METRICS_SETTINGS, overrides)
+
+    def entry(setting: Setting) -> ConfigEntry:
+        chain = [ConfigSynonym(setting.name, setting.default_text, ConfigSource.DEFAULT)]
+        if setting.name in overrides:
+            value = setting.render(overrides[setting.name])
+            chain.insert(0, ConfigSynonym(setting.name, value, ConfigSource.CLIENT_METRICS))
+        return _entry(setting, chain[0].value, chain)
+
+    return _describe(CLIENT_METRICS_SETTINGS, names, entry)
 
 
 def _describe(

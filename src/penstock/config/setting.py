@@ -38,6 +38,7 @@ class Scope(Enum):
     BROKER = "broker"
     TOPIC = "topic"
     GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
 
 
 class Dynamic(Enum):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from penstock.config.broker_settings import BROKER_SETTINGS
+from penstock.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from penstock.config.group_settings import GROUP_SETTINGS
 from penstock.config.setting import Dynamic, Kind, Scope, Setting
 from penstock.config.topic_config import TOPIC_SETTINGS
@@ -18,6 +19,7 @@ SETTINGS: Mapping[Scope, Mapping[str, Setting]] = {
     Scope.BROKER: BROKER_SETTINGS,
     Scope.TOPIC: TOPIC_SETTINGS,
     Scope.GROUP: GROUP_SETTINGS,
+    Scope.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
 # Comparing names costs time that grows with them, and the wire lets a name be long.
 NAME_LENGTH_MAX = 200

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock import __version__
+from penstock.admin.failures import CommandFailed
 from penstock.cli import topics
 from penstock.cli.app import app
-from penstock.cli.failures import CommandFailed
 from penstock.cli.main import main
 
 run = CliRunner().invoke

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import pytest
 import typer
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.offsets import EARLIEST, LATEST, Found
 from penstock.cli import group_offsets
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
 from penstock.cli.group_offsets import Move, Target, choose_target, plan_moves
-from penstock.cli.offsets import EARLIEST, LATEST, Found
 from penstock.model import TopicPartition
 
 AT = TopicPartition("t", 0)

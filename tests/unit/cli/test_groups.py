@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.admin.cluster import Cluster
+from penstock.admin.group_facts import NOTHING_KNOWN, GroupFacts, Rebalance, ask_facts, read_facts
+from penstock.admin.group_lag import GroupView, Member
 from penstock.cli import groups
-from penstock.cli.cluster import Cluster
-from penstock.cli.group_facts import NOTHING_KNOWN, GroupFacts, Rebalance, ask_facts, read_facts
-from penstock.cli.group_lag import GroupView, Member
 from penstock.errors import ErrorCode
 from penstock.model import Endpoint, TopicPartition
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import typer
 
-from penstock.cli.failures import CommandFailed
+from penstock.admin.failures import CommandFailed
 from penstock.cli.message_format import EVERYTHING, VALUE_ONLY, compile_template, json_document
 from penstock.cli.produce import Outgoing, read_json, read_lines
 

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from penstock.admin.text import render_size, safe_text
 from penstock.cli import output
-from penstock.cli.output import Progress, print_json, print_table, render_size, safe_text
+from penstock.cli.output import Progress, print_json, print_table
 
 
 class Terminal(io.StringIO):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from penstock.admin.cluster_view import ClusterView, Partition
+from penstock.admin.failures import ASKED_WRONGLY, CommandFailed
 from penstock.cli import reassign
-from penstock.cli.cluster_view import ClusterView, Partition
-from penstock.cli.failures import ASKED_WRONGLY, CommandFailed
 from penstock.cli.reassign import plan_document, read_plan
 from penstock.model import TopicPartition
 

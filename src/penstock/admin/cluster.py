@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from penstock.cli.arguments import parse_bootstrap
-from penstock.cli.failures import ASKED_WRONGLY, CommandFailed, explain
-from penstock.cli.reach import Attempt, Reached, reach
+from penstock.admin.failures import ASKED_WRONGLY, CommandFailed, explain
+from penstock.admin.reach import Attempt, Reached, reach
 from penstock.client.connection import ClientConnection
+from penstock.config.addresses import parse_bootstrap
 from penstock.errors import ApiNotServed, PenstockError
 from penstock.model import Endpoint
 from penstock.wire.apis import BY_KEY, ApiKey
@@ -39,7 +39,8 @@ class Cluster:
     bootstrap: str
     properties: Mapping[str, str]
     timeout_s: float
-    as_json: bool
+    as_json: bool = False
+    client_id: str = "penstock-cli"
 
     # What librdkafka knows
 
@@ -110,7 +111,7 @@ class Cluster:
 
         async def run() -> Any:
             async with await ClientConnection.connect(
-                asked, client_id="penstock-cli", timeout_s=self.timeout_s
+                asked, client_id=self.client_id, timeout_s=self.timeout_s
             ) as connection:
                 if connection.versions.get(api_key, (0, -1))[1] < version_min:
                     raise ApiNotServed(f"{asked} is too old for this option of {BY_KEY[api_key].name}")
@@ -136,7 +137,10 @@ class Cluster:
 
     @cached_property
     def endpoints(self) -> list[Endpoint]:
-        return parse_bootstrap(self.bootstrap)
+        try:
+            return parse_bootstrap(self.bootstrap)
+        except ValueError as fault:
+            raise CommandFailed(str(fault), "Check --bootstrap.", ASKED_WRONGLY) from None
 
     def find_listener(self) -> Endpoint:
         """The first address of --bootstrap where somebody listens; the failure says why nobody does.
@@ -158,7 +162,7 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         self.find_listener()
-        quiet = {"bootstrap.servers": self.bootstrap, "client.id": "penstock-cli", "log_level": 0}
+        quiet = {"bootstrap.servers": self.bootstrap, "client.id": self.client_id, "log_level": 0}
         try:
             return client({**quiet, **settings, **self.properties, "error_cb": lambda _: None})  # pyright: ignore[reportUnknownLambdaType]
         except KafkaException as error:

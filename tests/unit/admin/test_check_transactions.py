@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from penstock.cli.check_transactions import GRACE_MS, Pinned, judge_transactions
-from penstock.cli.finding import Report
-from penstock.cli.hanging import HeldTransaction, Standing
-from penstock.cli.transaction_views import OpenTransaction, TransactionView
+from penstock.admin.check_transactions import GRACE_MS, Pinned, judge_transactions
+from penstock.admin.finding import Report
+from penstock.admin.hanging import HeldTransaction, Standing
+from penstock.admin.transaction_views import OpenTransaction, TransactionView
 from penstock.model import TopicPartition
 
 NOW = 1_700_000_000_000

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Position
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.group_lag import GroupView, PartitionLag
-from penstock.cli.readable import Gap, find_gaps, skip_gaps
+from penstock.admin.cluster import Cluster
+from penstock.admin.gaps import Gap, find_gaps, skip_gaps
+from penstock.admin.group_lag import GroupView, PartitionLag
 from penstock.model import TopicPartition
 from penstock.testing import EmbeddedBroker
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
 from penstock.errors import ErrorCode
 from penstock.model import Endpoint
 from penstock.wire.apis import ApiKey

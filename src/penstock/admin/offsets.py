@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.cli.arguments import TopicPartitions
-from penstock.cli.cluster import Cluster, admin_types
-from penstock.cli.failures import CommandFailed
+from penstock.admin.cluster import Cluster, admin_types
+from penstock.admin.failures import CommandFailed
 from penstock.errors import ErrorCode
 from penstock.model import Endpoint, TopicPartition
 from penstock.wire.apis import ApiKey
@@ -17,6 +16,13 @@ from penstock.wire.apis import ApiKey
 # Instead of a timestamp: what ListOffsets has names for.
 EARLIEST = -2
 LATEST = -1
+
+
+class TopicPartitions(NamedTuple):
+    """A topic, or some of its partitions; empty stands for all of them."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

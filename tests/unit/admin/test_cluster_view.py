@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.cli.cluster_view import Broker, ClusterView, Move, Partition
-from penstock.cli.failures import CommandFailed
+from penstock.admin.cluster_view import Broker, ClusterView, Move, Partition
+from penstock.admin.failures import CommandFailed
 from penstock.model import Endpoint, TopicPartition
 
 

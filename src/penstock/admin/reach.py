@@ -1,6 +1,6 @@
 """Can a TCP connection be made to an address, and if not, why not.
 
-Called by cli.cluster before it hands over to librdkafka, and by `penstock doctor`.
+Called by admin.cluster before it hands over to librdkafka, and by `penstock doctor`.
 """
 
 import socket

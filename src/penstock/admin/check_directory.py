@@ -1,6 +1,6 @@
 """A data directory looked at from outside: who has it, how it was left, what was cut off, how full the disk is.
 
-Called by cli.doctor. Reads only.
+Called by admin.doctor. Reads only.
 """
 
 import contextlib
@@ -10,8 +10,8 @@ import re
 import shutil
 from pathlib import Path
 
-from penstock.cli.finding import Report
-from penstock.cli.output import render_size
+from penstock.admin.finding import Report
+from penstock.admin.text import render_size
 from penstock.cluster.directory import LOCK_FILE
 from penstock.log.directory import CLEAN_STOP, DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 from penstock.log.recovery import TORN_SUFFIX

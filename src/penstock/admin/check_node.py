@@ -1,17 +1,17 @@
 """Can the cluster be reached, by every address it hands out; is it ready; are its partitions and disks all right.
 
-Called by cli.doctor.
+Called by admin.doctor.
 """
 
 import asyncio
 import json
 
-from penstock.cli.check_directory import check_space
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
-from penstock.cli.finding import Report
-from penstock.cli.offsets import LATEST, describe_log_dirs, find_offsets
-from penstock.cli.reach import Reached, reach
+from penstock.admin.check_directory import check_space
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.finding import Report
+from penstock.admin.offsets import LATEST, describe_log_dirs, find_offsets
+from penstock.admin.reach import Reached, reach
 from penstock.client.connection import ClientConnection
 from penstock.errors import PenstockError
 from penstock.model import Endpoint, TopicPartition

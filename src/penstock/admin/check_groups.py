@@ -1,12 +1,12 @@
 """Why a group does not move: judged from two looks at it, some seconds apart.
 
-Called by cli.doctor. `judge` is a plain function from what was seen to findings.
+Called by admin.doctor. `judge` is a plain function from what was seen to findings.
 """
 
 from collections.abc import Mapping
 
-from penstock.cli.finding import Report
-from penstock.cli.group_lag import GroupView, Member, PartitionLag
+from penstock.admin.finding import Report
+from penstock.admin.group_lag import GroupView, Member, PartitionLag
 from penstock.model import TopicPartition
 
 _REBALANCING = frozenset({"preparing rebalancing", "completing rebalancing"})

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from penstock.cli.check_node import check_connection, check_ready
-from penstock.cli.cluster import Cluster
-from penstock.cli.finding import Report
+from penstock.admin.check_node import check_connection, check_ready
+from penstock.admin.cluster import Cluster
+from penstock.admin.finding import Report
 from penstock.testing import EmbeddedBroker
 
 Talk = Callable[[socket.socket], None]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import check_directory as room
-from penstock.cli.check_directory import check_directory, check_space, lock_holder
-from penstock.cli.finding import Report
+from penstock.admin import check_directory as room
+from penstock.admin.check_directory import check_directory, check_space, lock_holder
+from penstock.admin.finding import Report
 from penstock.cluster.open_store import METADATA_FILE
 from penstock.testing import EmbeddedBroker
 

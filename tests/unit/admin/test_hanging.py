@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.cli.failures import CommandFailed
-from penstock.cli.hanging import HeldTransaction, Standing, choose_hanging, compare
-from penstock.cli.transaction_views import OpenTransaction, TransactionView
+from penstock.admin.failures import CommandFailed
+from penstock.admin.hanging import HeldTransaction, Standing, choose_hanging, compare
+from penstock.admin.transaction_views import OpenTransaction, TransactionView
 from penstock.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from penstock.cli.check_groups import judge, needs_second_look
-from penstock.cli.finding import Report
-from penstock.cli.group_facts import GroupFacts, Rebalance
-from penstock.cli.group_lag import GroupView, Member, PartitionLag
+from penstock.admin.check_groups import judge, needs_second_look
+from penstock.admin.finding import Report
+from penstock.admin.group_facts import GroupFacts, Rebalance
+from penstock.admin.group_lag import GroupView, Member, PartitionLag
 from penstock.model import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

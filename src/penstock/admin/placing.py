@@ -10,7 +10,7 @@ Laws:
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
-from penstock.cli.failures import CommandFailed
+from penstock.admin.failures import CommandFailed
 from penstock.model import TopicPartition
 
 Replicas = tuple[int, ...]  # the preferred leader first

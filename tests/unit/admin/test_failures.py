@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.cli.failures import CommandFailed, explain
+from penstock.admin.failures import CommandFailed, explain
 
 
 def test_an_error_comes_with_advice_where_there_is_some() -> None:

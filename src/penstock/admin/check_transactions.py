@@ -1,6 +1,6 @@
 """What readers of committed data cannot see, and who keeps it from them: the transaction that pins a partition.
 
-Called by cli.doctor. `judge_transactions` is a plain function from what was seen to findings. A transaction that is
+Called by admin.doctor. `judge_transactions` is a plain function from what was seen to findings. A transaction that is
 open within its time-out is a note: that is how transactions are. One that nobody will end, or that should long have
 ended, is a finding.
 """
@@ -8,13 +8,13 @@ ended, is a finding.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.cli.arguments import render_moment
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
-from penstock.cli.finding import Report
-from penstock.cli.hanging import HeldTransaction, Standing, abort_command, explain_standing, look_at
-from penstock.cli.offsets import LATEST, find_offsets
-from penstock.cli.transaction_views import TransactionView, led_partitions
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.finding import Report
+from penstock.admin.hanging import HeldTransaction, Standing, abort_command, explain_standing, look_at
+from penstock.admin.offsets import LATEST, find_offsets
+from penstock.admin.text import render_moment
+from penstock.admin.transaction_views import TransactionView, led_partitions
 from penstock.clock import SystemClock
 from penstock.model import TopicPartition
 

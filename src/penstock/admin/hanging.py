@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.cli.arguments import render_moment
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
-from penstock.cli.output import safe_text
-from penstock.cli.transaction_views import (
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.text import render_moment, safe_text
+from penstock.admin.transaction_views import (
     ONGOING,
     OpenTransaction,
     TransactionView,

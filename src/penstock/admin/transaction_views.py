@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.failures import CommandFailed
-from penstock.cli.offsets import error_name
+from penstock.admin.cluster import Cluster
+from penstock.admin.failures import CommandFailed
+from penstock.admin.offsets import error_name
 from penstock.errors import ErrorCode
 from penstock.model import Endpoint, TopicPartition
 from penstock.wire.apis import ApiKey

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cli.cluster import Cluster, admin_types
-from penstock.cli.failures import CommandFailed
-from penstock.cli.offsets import error_name
-from penstock.cli.placing import Replicas
+from penstock.admin.cluster import Cluster, admin_types
+from penstock.admin.failures import CommandFailed
+from penstock.admin.offsets import error_name
+from penstock.admin.placing import Replicas
 from penstock.model import Endpoint, TopicPartition
 from penstock.wire.apis import ApiKey
 

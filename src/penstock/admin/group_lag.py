@@ -1,15 +1,17 @@
 """A group as it stands at one moment: its members, who owns what, how far each partition has been read.
 
-Called by `penstock groups describe` and, twice with some time between, by `penstock doctor`.
+Called by `penstock groups describe`, by the console and, twice with some time between, by admin.doctor.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.cli.cluster import Cluster
-from penstock.cli.group_facts import NOTHING_KNOWN, GroupFacts, ask_facts
-from penstock.cli.offsets import EARLIEST, LATEST, committed_offsets, find_offsets
+from penstock.admin.cluster import Cluster
+from penstock.admin.group_facts import NOTHING_KNOWN, GroupFacts, ask_facts
+from penstock.admin.offsets import EARLIEST, LATEST, committed_offsets, find_offsets
+from penstock.admin.readable import NO_TIMESTAMP, first_messages
+from penstock.clock import SystemClock
 from penstock.model import Endpoint, TopicPartition
 
 CONSUMER = "consumer"
@@ -40,13 +42,20 @@ class PartitionLag:
     owner: Member | None
     # librdkafka's error where the partition's end could not be asked for: most often, the topic is gone.
     error: Any
+    # How old the first message still to be read is; 0 where there is none, None where nobody asked or knows.
+    behind_s: float | None = None
+
+    @property
+    def position(self) -> int | None:
+        """Where the group reads next. What retention has deleted nobody can read."""
+        return None if self.committed is None else max(self.committed, self.start or 0)
 
     @property
     def lag(self) -> int | None:
-        """Messages still to be read. What retention has deleted counts no more: nobody can read it."""
-        if self.committed is None or self.end is None:
+        """Offsets still to be read."""
+        if self.position is None or self.end is None:
             return None
-        return max(0, self.end - max(self.committed, self.start or 0))
+        return max(0, self.end - self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,11 @@ class GroupView:
     def total_lag(self) -> int:
         return sum(partition.lag or 0 for partition in self.partitions)
 
+    @property
+    def behind_s(self) -> float | None:
+        """How old the oldest message is that the group has yet to read."""
+        return max((one.behind_s for one in self.partitions if one.behind_s is not None), default=None)
+
 
 def list_groups(cluster: Cluster) -> list[Any]:
     """librdkafka's listing of every group, by name."""
@@ -83,6 +97,23 @@ def view_groups(cluster: Cluster, names: Iterable[str]) -> list[GroupView]:
     futures = cluster.ask(cluster.admin.describe_consumer_groups, wanted)
     described = cluster.results(futures, "describing group")
     return [_view(cluster, name, described[name]) for name in wanted]
+
+
+def with_delays(cluster: Cluster, view: GroupView) -> GroupView:
+    """The same with every `behind_s`: one message of each partition that is behind is read for it."""
+    waiting = {one.at: one.position for one in view.partitions if one.lag and one.position is not None}
+    firsts = first_messages(cluster, waiting)
+    now_ms = SystemClock().now_ms()
+
+    def behind_s(one: PartitionLag) -> float | None:
+        if one.at not in waiting:
+            return None if one.lag is None else 0.0
+        first_ms = firsts.get(one.at, NO_TIMESTAMP)
+        if first_ms is None:
+            return 0.0
+        return None if first_ms == NO_TIMESTAMP else max(0, now_ms - first_ms) / 1000
+
+    return replace(view, partitions=tuple(replace(one, behind_s=behind_s(one)) for one in view.partitions))
 
 
 def _view(cluster: Cluster, name: str, described: Any) -> GroupView:

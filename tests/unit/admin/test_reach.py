@@ -2,7 +2,7 @@
 
 import socket
 
-from penstock.cli.reach import Reached, reach
+from penstock.admin.reach import Reached, reach
 from penstock.model import Endpoint
 
 
