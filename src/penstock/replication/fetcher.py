@@ -23,6 +23,7 @@ from penstock.config import BrokerConfig
 from penstock.errors import CorruptMessage, ErrorCode, MalformedFrame, PenstockError, StorageFailed
 from penstock.log.directory import LogDirectory
 from penstock.log.partition_log import PartitionLog
+from penstock.metrics import Counter
 from penstock.model import NO_EPOCH, Endpoint, LeaderEpoch, Offset
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import ReplicationThrottle
@@ -36,7 +37,7 @@ CLIENT_ID = "penstock-replica"
 BACKOFF_FIRST_S = 0.02
 # Beyond the wait itself: a leader that answers nothing for so long is not worth waiting for.
 ANSWER_S = 10.0
-# What is slowed is looked at again so often at least: the rate may have been changed meanwhile.
+# What is slowed or not to be written is looked at again so often at least: that may have changed meanwhile.
 LOOK_AGAIN_S = 1.0
 SESSION_EPOCH_MAX = 2**31 - 1
 
@@ -58,6 +59,7 @@ class FetcherContext:
     cut: Callable[[Partition, Callable[[], Awaitable[PartitionLog]]], Awaitable[None]]
     # The copy here is damaged, or its disk fails.
     on_broken: Callable[[Partition, PenstockError], None]
+    received: Counter = field(default_factory=Counter)  # bytes of batches taken
 
 
 @dataclass(slots=True)
@@ -149,7 +151,11 @@ class LeaderFetcher:
         wait_s: float | None = None
         for key, each in self._following.items():
             partition = each.partition
-            if not each.is_current or partition.log.failure is not None:
+            if not each.is_current:
+                continue
+            if partition.log.failure is not None:
+                # It is being cut, or is broken until it is repaired; nobody tells us when that is over.
+                wait_s = LOOK_AGAIN_S if wait_s is None else min(wait_s, LOOK_AGAIN_S)
                 continue
             ready_at = max(each.retry_at, self._context.throttle.ready_at(partition, now))
             if ready_at <= now:
@@ -250,6 +256,7 @@ class LeaderFetcher:
             if records:
                 taken = log.append_replicated(records, self._context.clock.now_ms())
                 self._context.throttle.count(partition, taken)
+                self._context.received.value += taken
             partition.replicated(Offset(result.high_watermark))
             start = min(Offset(result.log_start_offset), partition.high_watermark)
             if start > log.log_start:

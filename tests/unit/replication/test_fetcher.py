@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,10 +16,11 @@ from penstock.config import BrokerConfig, TopicConfig
 from penstock.disk import RealDisk
 from penstock.errors import PenstockError
 from penstock.log.directory import LogDirectory
+from penstock.log.partition_log import PartitionLog
 from penstock.metrics import BrokerMetrics
-from penstock.model import Endpoint
+from penstock.model import Endpoint, Offset
 from penstock.records.batch import stamp
-from penstock.replication.fetcher import FetcherContext
+from penstock.replication.fetcher import FetcherContext, LeaderFetcher
 from penstock.replication.followers import Followers
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import Replicas
@@ -201,6 +203,35 @@ async def test_a_replica_in_sync_is_not_slowed(world: World) -> None:
     world.config.change_dynamic({"follower.replication.throttled.rate": "1"}, {})
     world.host(("orders", ORDERS), follower_replication_throttled_replicas=("*",))
     (await world.leader.next()).answer((ORDERS, records("a minute's worth")))
+    assert (await world.leader.next()).offsets() == {ORDERS: 1}
+
+
+async def test_a_log_that_was_being_cut_when_it_was_looked_at_is_fetched_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.host(("orders", ORDERS))
+    (await world.leader.next()).answer((ORDERS, records("a", "b")))
+    asked = await world.leader.next()
+    partition, logs = world.partition("orders"), world.replicas.logs
+    log, looked, is_cut = partition.log, asyncio.Event(), asyncio.Event()
+    look = LeaderFetcher._active
+
+    def look_and_tell(fetcher: LeaderFetcher) -> Any:
+        found = look(fetcher)
+        looked.set()
+        return found
+
+    async def work() -> PartitionLog:
+        cut = await logs.truncate(log, Offset(1))
+        is_cut.set()
+        await looked.wait()
+        return cut
+
+    cutting = asyncio.ensure_future(world.replicas.cut(partition, work))
+    await is_cut.wait()
+    monkeypatch.setattr(LeaderFetcher, "_active", look_and_tell)
+    asked.answer()
+    await cutting
     assert (await world.leader.next()).offsets() == {ORDERS: 1}
 
 
