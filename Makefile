@@ -63,6 +63,7 @@ check-types: $(READY)
 	$(BIN)/python scripts/protocol_table.py --check
 	$(BIN)/python scripts/configuration_table.py --check
 	$(BIN)/python scripts/spark_options_table.py --check
+	$(BIN)/python scripts/metrics_table.py --check
 	$(BIN)/basedpyright
 
 check-tests: $(READY)
@@ -76,6 +77,7 @@ docs: $(READY)
 	$(BIN)/python scripts/protocol_table.py
 	$(BIN)/python scripts/configuration_table.py
 	$(BIN)/python scripts/spark_options_table.py
+	$(BIN)/python scripts/metrics_table.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

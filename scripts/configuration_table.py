@@ -64,6 +64,11 @@ def page() -> str:
                 ("Setting", "Default", "Values", "Meaning"),
                 ((name(s), default(s), values(s), s.doc) for s in SETTINGS[Scope.GROUP].values()),
             ),
+            "\n## Client metrics\n",
+            *table(
+                ("Setting", "Default", "Values", "Meaning"),
+                ((name(s), default(s), values(s), s.doc) for s in SETTINGS[Scope.CLIENT_METRICS].values()),
+            ),
             "",
         ]
     )

@@ -8,6 +8,7 @@ import logging
 import platform
 from collections.abc import Awaitable, Callable
 
+from penstock import __version__
 from penstock.client.peers import Peers
 from penstock.clock import Clock, Rng, SystemClock
 from penstock.cluster.controller import Controller
@@ -15,6 +16,7 @@ from penstock.cluster.directory import DirectoryClaim, claim_directory
 from penstock.cluster.feed import ImageFeed
 from penstock.cluster.image import ClusterImage, ImageChanges, Topic
 from penstock.cluster.layout import Layout
+from penstock.cluster.measured_store import MeasuredStore
 from penstock.cluster.membership import Membership
 from penstock.cluster.open_store import open_configured_store
 from penstock.cluster.partition_changes import PartitionChanges
@@ -35,6 +37,7 @@ from penstock.handlers.producer_ids import ProducerIds
 from penstock.log.compactor import Compactor
 from penstock.log.directory import LogDirectory
 from penstock.metrics import BrokerMetrics
+from penstock.metrics.runtime import GarbageProbe, LoopProbe
 from penstock.model import (
     GROUP_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -55,9 +58,10 @@ from penstock.replication.replicas import Replicas
 from penstock.replication.throttle import LeaderThrottle, ReplicationThrottle
 from penstock.security.quotas import Quotas
 from penstock.server.dispatch import Dispatcher
-from penstock.server.gauges import attach_gauges, attach_transaction_gauges
+from penstock.server.gauges import attach_cluster_gauges, attach_gauges, attach_transaction_gauges
 from penstock.server.http import HttpDoor, Page, health_page
 from penstock.server.listener import Listener
+from penstock.telemetry import Reception
 from penstock.transactions.coordinator import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
@@ -108,6 +112,7 @@ class Broker:
         self.endpoint = Endpoint("", 0)  # what clients are told, which may be another address on the way to us
         self.http_endpoint: Endpoint | None = None
         self._http: HttpDoor | None = None
+        self._probes = (LoopProbe(self.metrics.loop_lag.observe), GarbageProbe(self.metrics.gc_pauses.observe))
         self._is_serving = False
         self._ended_tasks: list[str] = []
         # Whoever runs the broker stops it then; nothing else is left to do with it.
@@ -131,17 +136,18 @@ class Broker:
         self._claim = claim_directory(config.data_dir, self.disk, self.rng)
         self._claim.serve_node(self.node_id)
         self._store = await self._open_store()
-        self._claim.join_cluster(await ensure_cluster_id(self._store, self.image.layout, self.rng))
+        store = MeasuredStore(self._store, self.clock, self.metrics)
+        self._claim.join_cluster(await ensure_cluster_id(store, self.image.layout, self.rng))
         self.bound = await self.listener.bind(config.listen)
         self.endpoint = Endpoint(config.advertise.host, config.advertise.port or self.bound.port)
-        feed = ImageFeed(self._store, self.image, self._on_changes)
+        feed = ImageFeed(store, self.image, self._on_changes)
         rack = config.broker_rack or None
         life = self.rng.uuid().hex
         registration = Registration(
             self.node_id, self.endpoint, rack, self._claim.id, platform.node(), life, self._claim.lives
         )
         self._membership = Membership(
-            self._store, feed, registration, self.rng, ttl_s=config.broker_session_timeout_ms / 1000
+            store, feed, registration, self.rng, ttl_s=config.broker_session_timeout_ms / 1000
         )
         # Before all is read: from then on nobody takes this broker into an in-sync set that it would not know of.
         await self._membership.end_former_life()
@@ -151,12 +157,12 @@ class Broker:
         self._take_broker_configs()
         self.quotas.replace(self.image.client_quotas)
         self._run(feed.run(), is_vital=True)
-        self._changes = PartitionChanges(self._store, feed, self._membership, config)
+        self._changes = PartitionChanges(store, feed, self._membership, config)
         self._in_sync = InSyncReplicas(self.node_id, self.image, self._changes, self.metrics, self._run)
-        controller = Controller(self._store, feed, self.rng, self._membership, config)
+        controller = Controller(store, feed, self.rng, self._membership, config)
         self._producer_ids = ProducerIds(controller.allocate_producer_id_block)
         await self._join(life)
-        self._run(Supervisor(self._store, feed, self._membership, config, controller).run(), is_vital=True)
+        self._run(Supervisor(store, feed, self._membership, config, controller).run(), is_vital=True)
         self._compactor = Compactor(self.disk, self.logs, config, self.clock, self.metrics)
         context = HandlerContext(
             node=Node(self.node_id, self.endpoint, rack),
@@ -179,6 +185,7 @@ class Broker:
             inquiries=self._inquiries,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
             producer_ids=self._producer_ids,
+            telemetry=Reception(self.image, config, self.clock, self.rng, self.disk, self.metrics),
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
         )
         await self._open_http(context.fetch_sessions)
@@ -324,6 +331,7 @@ class Broker:
                 find_endpoint=self._find_endpoint,
                 cut=self.replicas.cut,
                 on_broken=self.repairs.give_up,
+                received=self.metrics.replication_bytes_in,
             )
         )
         self._is_hosting = True
@@ -333,9 +341,14 @@ class Broker:
     # What is seen from outside
 
     async def _open_http(self, fetch_sessions: FetchSessions) -> None:
-        attach_gauges(self.metrics, self.replicas, self.groups, self.listener, self.disk)
+        assert self._compactor is not None
+        attach_gauges(self.metrics, self.replicas, self.groups, self.listener, self.disk, self.clock)
+        attach_cluster_gauges(self.metrics, self.image, self._membership, self._compactor)
         attach_transaction_gauges(self.metrics, self.transactions, self.replicas, self.config, self.clock)
         self.metrics.fetch_sessions.read = lambda: len(fetch_sessions)
+        self.metrics.is_ready.read = lambda: int(not self._problems())
+        who = (str(self.node_id), self.config.broker_rack or "", self.image.cluster_id, __version__)
+        self.metrics.broker_info.read = lambda: [(who, 1)]
         if self.config.http is None:
             return
         self._http = HttpDoor(
@@ -346,6 +359,8 @@ class Broker:
             }
         )
         self.http_endpoint = await self._http.open(self.config.http)
+        for probe in self._probes:
+            probe.start()
 
     def _problems(self) -> list[str]:
         """Why this broker should get no traffic now."""
@@ -425,6 +440,8 @@ class Broker:
             self.has_given_up.set()
 
     async def _end_tasks(self) -> None:
+        for probe in self._probes:
+            probe.stop()
         # Nothing is followed any more, though changes of the image may still come.
         followers, self.replicas.followers = self.replicas.followers, None
         if followers is not None:

@@ -100,6 +100,7 @@ def test_settings_that_are_not_kafkas_carry_our_prefix():
         "penstock.decompression.ratio.max",
         "penstock.durability",
         "penstock.frame.timeout.ms",
+        "penstock.gateway.listen",
         "penstock.http.listen",
         "penstock.metadata",
         "penstock.metadata.connect.timeout.ms",

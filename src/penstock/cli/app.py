@@ -99,6 +99,14 @@ def serve(context: typer.Context) -> None:
     raise typer.Exit(server.main(context.args))
 
 
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def gateway(context: typer.Context) -> None:
+    """Serve a cluster over HTTP: schema registry, REST, console."""
+    from penstock.cli import gateway as server
+
+    raise typer.Exit(server.main(context.args))
+
+
 app.add_typer(cluster_app.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

@@ -23,10 +23,12 @@ from typing import Annotated, Any
 import typer
 
 from penstock.admin.failures import ASKED_WRONGLY, CommandFailed
+from penstock.cli.gateway_keeper import GatewayKeeper, start_gateway
 from penstock.cli.output import print_json, say
 from penstock.cli.serve_many import METADATA_FILE, counted
 from penstock.cli.supervise import BrokerPlan, Ready, Supervisor, run_until_stopped
 from penstock.config import BrokerConfig
+from penstock.config.addresses import parse_endpoint
 from penstock.errors import PenstockError
 from penstock.model import Endpoint
 
@@ -49,6 +51,9 @@ def up(
     base_port: Annotated[
         int, typer.Option("--base-port", min=0, max=65535, help="The first broker's port; 0 takes free ones.")
     ] = 9092,
+    gateway: Annotated[
+        str, typer.Option("--gateway", help="HOST:PORT of a gateway beside it: console, REST, schema registry.")
+    ] = "",
     settings: Annotated[
         list[str] | None, typer.Option("-o", metavar="NAME=VALUE", help="A setting of all brokers; repeatable.")
     ] = None,
@@ -59,6 +64,7 @@ def up(
 ) -> None:
     """Start a cluster on this machine; Ctrl-C stops it."""
     _require_same_store(data_dir, metadata)
+    listen = _gateway_address(gateway)
     plans = plan_cluster(data_dir, nodes, base_port, settings or (), log_level)
     with contextlib.ExitStack() as closing:
         url = f"sqlite:{(data_dir / METADATA_FILE).absolute()}"
@@ -68,15 +74,24 @@ def up(
         for plan in plans:
             plan.settings["penstock.metadata"] = url
 
-        def on_ready(ready: list[Ready]) -> None:
+        def on_ready(ready: list[Ready]) -> GatewayKeeper | None:
             if as_json:
                 print_json(_document(data_dir, url, plans, ready))
                 sys.stdout.flush()
             else:
                 _print_ready(data_dir, url, ready)
+            log_file = data_dir / "logs" / "gateway.log"
+            return start_gateway(listen, ready, _tell, _tell, log_file) if listen is not None else None
 
         code = asyncio.run(run_until_stopped(Supervisor(plans, _tell), on_ready, _tell))
     raise typer.Exit(code)
+
+
+def _gateway_address(text: str) -> Endpoint | None:
+    try:
+        return parse_endpoint(text) if text else None
+    except ValueError as fault:
+        raise CommandFailed(f"--gateway {fault}", "", ASKED_WRONGLY) from None
 
 
 def plan_cluster(

@@ -1,4 +1,4 @@
-"""The command `penstock`: sends `serve` straight to the broker, everything else to typer.
+"""The command `penstock`: sends `serve` and `gateway` straight to what they start, everything else to typer.
 
 Called by the entry point in pyproject.toml and by `python -m penstock.cli.main`.
 """
@@ -14,6 +14,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from penstock.cli import serve
 
         sys.exit(serve.main(given[1:]))
+    if given[:1] == ["gateway"]:
+        from penstock.cli import gateway
+
+        sys.exit(gateway.main(given[1:]))
 
     from penstock.cli.app import app
 

@@ -24,6 +24,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.broker import Broker
+    from penstock.cli.supervise import Ready
 
 USAGE_ERROR = 2
 GAVE_UP = 3
@@ -35,8 +36,9 @@ GARBAGE_THRESHOLD = 50_000
 _DESCRIPTION = """Run a broker that every Kafka client can use.
 
 Without options it listens on 127.0.0.1:9092, answers /metrics and /health on 127.0.0.1:9644 and keeps its data in
-./penstock-data. Settings have Kafka's names; all of them are in docs/configuration.md. Where a setting is given more
-than once, -o wins over the other options, and those over the file."""
+./penstock-data. With --gateway it has the console, REST and the schema registry beside it. Settings have Kafka's
+names; all of them are in docs/configuration.md. Where a setting is given more than once, -o wins over the other
+options, and those over the file."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             listen=options.listen,
             advertise=options.advertise,
             http=options.http,
+            gateway=options.gateway,
             node_id=options.node_id,
             rack=options.rack,
             metadata=options.metadata,
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             from penstock.cli.serve_many import plan_brokers, serve_many
 
             plans = plan_brokers(config, options.brokers, _without_brokers(arguments))
-            return serve_many(plans)
+            return serve_many(plans, config.gateway)
     except PenstockError as error:
         return _refuse(str(error))
     node = None if options.supervised_by is None else config.node_id
@@ -103,15 +106,22 @@ async def _serve(config: BrokerConfig, supervisor: int | None) -> int:
     if broker.http_endpoint is not None:
         _say(f"  http      http://{broker.http_endpoint}/metrics  /health/live  /health/ready")
     _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
+    gateway = None
+    if config.gateway is not None:
+        from penstock.cli.gateway_keeper import start_gateway
+
+        gateway = start_gateway(config.gateway, [_ready(broker)], _say, _warn)
     code = await _end_of(broker, stopping)
     _say("penstock: stopping; a second signal ends at once, without a clean mark")
+    if gateway is not None:
+        await gateway.stop()
     await broker.stop()
     return code
 
 
 async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Event) -> int:
     """The same for a broker that another process keeps running, which does the talking."""
-    from penstock.cli.supervise import Ready, tell_supervisor, watch_supervisor
+    from penstock.cli.held_process import tell_holder, watch_holder
 
     loop = asyncio.get_running_loop()
 
@@ -120,15 +130,21 @@ async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Eve
         stopping.set()
         loop.call_later(ORPHAN_DEADLINE_S, os._exit, 1)
 
-    held = watch_supervisor(number, be_orphaned)
+    held = watch_holder(number, be_orphaned)
     await broker.start()
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
-    http = None if broker.http_endpoint is None else str(broker.http_endpoint)
-    tell_supervisor(held, Ready(broker.node_id, os.getpid(), str(broker.endpoint), str(broker.bound), http))
+    tell_holder(held, _ready(broker).as_json())
     code = await _end_of(broker, stopping)
     await broker.stop()
     return code
+
+
+def _ready(broker: "Broker") -> "Ready":
+    from penstock.cli.supervise import Ready
+
+    http = None if broker.http_endpoint is None else str(broker.http_endpoint)
+    return Ready(broker.node_id, os.getpid(), str(broker.endpoint), str(broker.bound), http)
 
 
 async def _end_of(broker: "Broker", stopping: asyncio.Event) -> int:
@@ -186,6 +202,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--listen", metavar="HOST:PORT", help="where clients connect; port 0 takes a free one (listeners)")
     add("--advertise", metavar="HOST:PORT", help="what clients are told to connect to (advertised.listeners)")
     add("--http", metavar="HOST:PORT", help="where /metrics and /health are; empty for none (penstock.http.listen)")
+    add(
+        "--gateway",
+        metavar="HOST:PORT",
+        help="a gateway beside it: console, REST, schema registry (penstock.gateway.listen)",
+    )
     add("--node-id", type=int, metavar="N", help="this broker's id in the cluster (node.id)")
     add("--rack", metavar="NAME", help="where it stands; replicas are spread over racks (broker.rack)")
     add(
@@ -224,6 +245,11 @@ def _without_brokers(arguments: Sequence[str]) -> tuple[str, ...]:
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def _warn(line: str) -> None:
+    sys.stderr.write(f"penstock serve: {line}\n")
+    sys.stderr.flush()
 
 
 def _refuse(why: str) -> int:

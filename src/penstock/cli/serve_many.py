@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from penstock.cli.gateway_keeper import GatewayKeeper, start_gateway
 from penstock.cli.supervise import BrokerPlan, Ready, Supervisor, run_until_stopped
 from penstock.config import BrokerConfig
 from penstock.errors import InvalidConfig
@@ -55,9 +56,12 @@ def counted(endpoint: Endpoint, number: int) -> Endpoint:
     return Endpoint(endpoint.host, endpoint.port + number)
 
 
-def serve_many(plans: Sequence[BrokerPlan]) -> int:
-    supervisor = Supervisor(plans, _warn)
-    return asyncio.run(run_until_stopped(supervisor, lambda ready: _report(plans, ready), _warn))
+def serve_many(plans: Sequence[BrokerPlan], gateway: Endpoint | None) -> int:
+    def on_ready(ready: list[Ready]) -> GatewayKeeper | None:
+        _report(plans, ready)
+        return None if gateway is None else start_gateway(gateway, ready, _say, _warn)
+
+    return asyncio.run(run_until_stopped(Supervisor(plans, _warn), on_ready, _warn))
 
 
 def _report(plans: Sequence[BrokerPlan], ready: Sequence[Ready]) -> None:
@@ -69,7 +73,11 @@ def _report(plans: Sequence[BrokerPlan], ready: Sequence[Ready]) -> None:
             f"  broker {one.node_id}  {one.endpoint}  process {one.process_id}  {plan.data_dir.resolve()}{http}"
         )
     lines.append(f"  stop      Ctrl-C, or: kill {os.getpid()}")
-    sys.stdout.write("\n".join(lines) + "\n")
+    _say("\n".join(lines))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 

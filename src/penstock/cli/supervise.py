@@ -2,33 +2,26 @@
 
 Called by cli.serve (`serve --brokers N`) and cli.cluster_up (`cluster up`).
 Laws:
-- A broker never outlives this process: it holds one end of a socket whose other end is here, and stops when that ends.
+- A broker never outlives this process (cli.held_process).
 - A broker that died is started again, at the address it had; one that cannot start the first time ends everything.
 - Brokers stop one after another, so that each can hand its partitions over to those that still run.
 - They get no signals from the terminal, only from here: Ctrl-C would otherwise stop all of them at once.
 """
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-# A supervised broker is told its end of the socket by this option of `serve`.
-SOCKET_OPTION = "--supervised-by"
+from penstock.cli.held_process import HeldProcess, how_it_ended, launch
 
 STOP_DEADLINE_S = 30.0
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # After so long a life the next death counts as the first again.
 STEADY_AFTER_S = 60.0
-_READY_BYTES_MAX = 64 * 1024
 
 Say = Callable[[str], None]
 
@@ -67,30 +60,13 @@ class StartFailed(Exception):
         self.exit_code = exit_code
 
 
-class _Running:
-    """One process and the socket it is held by."""
-
-    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: Any) -> None:
-        self.process = process
-        self._reader = reader
-        self._writer = writer
-
-    async def ready(self) -> Ready | None:
-        """Waits until the broker answers; None if it ends before."""
-        line = await self._reader.readline()
-        return Ready(**json.loads(line)) if line.endswith(b"\n") else None
-
-    def release(self) -> None:
-        self._writer.close()
-
-
 class Supervisor:
     """`say` gets a sentence for people whenever something happens that nobody asked for."""
 
     def __init__(self, plans: Sequence[BrokerPlan], say: Say) -> None:
         self._plans = {plan.node_id: plan for plan in plans}
         self._say = say
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, HeldProcess] = {}
         self._keepers: dict[int, asyncio.Task[None]] = {}
         self._first: dict[int, asyncio.Future[Ready]] = {}
         self._stopping: set[int] = set()
@@ -119,7 +95,7 @@ class Supervisor:
                 # Between two lives, or before the first.
                 keeper.cancel()
             else:
-                _signal(running.process, signal.SIGTERM)
+                running.send(signal.SIGTERM)
             done, _ = await asyncio.wait([keeper], timeout=STOP_DEADLINE_S)
             if not done:
                 self._say(f"broker {node_id} did not stop within {STOP_DEADLINE_S:g} s and is killed")
@@ -139,7 +115,7 @@ class Supervisor:
     def _kill(self, node_id: int) -> None:
         running = self._running.get(node_id)
         if running is not None:
-            _signal(running.process, signal.SIGKILL)
+            running.send(signal.SIGKILL)
 
     async def _keep(self, node_id: int) -> None:
         """One broker's lives, until it is to stop."""
@@ -160,17 +136,17 @@ class Supervisor:
                 first.set_exception(error)
                 return
             try:
-                ready = await running.ready()
+                ready = await _ready(running)
                 if ready is not None:
                     address = _kept_address(ready)
                     if not first.done():
                         first.set_result(ready)
                     elif deaths:
                         self._say(f"broker {node_id} is back (process {ready.process_id})")
-                code = await running.process.wait()
+                code = await running.wait()
             except asyncio.CancelledError:
-                _signal(running.process, signal.SIGKILL)
-                await running.process.wait()
+                running.send(signal.SIGKILL)
+                await running.wait()
                 raise
             finally:
                 running.release()
@@ -182,32 +158,21 @@ class Supervisor:
                 return
             deaths = 1 if loop.time() - born > STEADY_AFTER_S else deaths + 1
             pause_s = BACKOFF_S[min(deaths, len(BACKOFF_S)) - 1]
-            self._say(f"broker {node_id} ended ({_how(code)}) and is started again in {pause_s:g} s")
+            self._say(f"broker {node_id} ended ({how_it_ended(code)}) and is started again in {pause_s:g} s")
             await asyncio.sleep(pause_s)
 
 
-async def _launch(plan: BrokerPlan, address: Mapping[str, str]) -> _Running:
-    ours, theirs = socket.socketpair()
-    settings = {**plan.settings, **address}
-    command = [sys.executable, "-m", "penstock", "serve", *plan.arguments, SOCKET_OPTION, str(theirs.fileno())]
-    for name, value in settings.items():
+async def _launch(plan: BrokerPlan, address: Mapping[str, str]) -> HeldProcess:
+    command = ["serve", *plan.arguments]
+    for name, value in {**plan.settings, **address}.items():
         command += ["-o", f"{name}={value}"]
-    with contextlib.ExitStack() as closing:
-        closing.callback(theirs.close)
-        errors = None
-        if plan.log_file is not None:
-            plan.log_file.parent.mkdir(parents=True, exist_ok=True)
-            errors = closing.enter_context(plan.log_file.open("ab"))
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=subprocess.DEVNULL,
-            stdout=errors,
-            stderr=errors,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-    reader, writer = await asyncio.open_connection(sock=ours, limit=_READY_BYTES_MAX)
-    return _Running(process, reader, writer)
+    return await launch(command, plan.log_file)
+
+
+async def _ready(running: HeldProcess) -> Ready | None:
+    """Waits until the broker answers; None if it ends before."""
+    told = await running.told()
+    return None if told is None else Ready(**told)
 
 
 def _kept_address(ready: Ready) -> dict[str, str]:
@@ -218,38 +183,15 @@ def _kept_address(ready: Ready) -> dict[str, str]:
     return address
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(number)
+class Companion(Protocol):
+    """What was started beside the brokers, and stops before them."""
+
+    async def stop(self) -> None: ...
 
 
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
-
-
-# The broker's side
-
-
-def watch_supervisor(number: int, stop: Callable[[], None]) -> socket.socket:
-    """In the broker: call `stop` when whoever holds the other end is gone, however it went."""
-    held = socket.socket(fileno=number)
-    held.setblocking(False)
-    os.set_inheritable(number, False)  # the compactor's process would keep it open
-    asyncio.get_running_loop().add_reader(held, stop)
-    return held
-
-
-def tell_supervisor(held: socket.socket, ready: Ready) -> None:
-    with contextlib.suppress(OSError):
-        held.sendall(json.dumps(ready.as_json()).encode() + b"\n")
-
-
-async def run_until_stopped(supervisor: Supervisor, on_ready: Callable[[list[Ready]], None], say: Say) -> int:
+async def run_until_stopped(
+    supervisor: Supervisor, on_ready: Callable[[list[Ready]], Companion | None], say: Say
+) -> int:
     """Start, wait for SIGINT or SIGTERM, stop in order; a second signal kills at once. Gives the exit code."""
     stopping = asyncio.Event()
 
@@ -271,9 +213,11 @@ async def run_until_stopped(supervisor: Supervisor, on_ready: Callable[[list[Rea
             starting.cancel()
             await asyncio.wait([starting])
             return 0
-        on_ready(starting.result())
+        companion = on_ready(starting.result())
         await waiting
         say("stopping the brokers one after another; a second signal ends at once, without a clean mark")
+        if companion is not None:
+            await companion.stop()
         await supervisor.stop()
         return 0
     except StartFailed as failure:

@@ -102,6 +102,9 @@ class ClusterImage:
         # Overrides by node id as text; "" holds those of all brokers.
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
+        # Subscriptions to what clients measure, by name, and the revision that last changed one of them.
+        self.client_metrics_configs: dict[str, dict[str, str]] = {}
+        self.client_metrics_revision = 0
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._topic_items: dict[str, KeyValue] = {}
         # By the id's text, as the keys have it: making a UUID of each would be a quarter of the load time.
@@ -252,6 +255,9 @@ class ClusterImage:
                 configs, changed = self.broker_configs, changes.broker_configs_changed
             case "group":
                 configs, changed = self.group_configs, changes.group_configs_changed
+            case "client-metrics":
+                configs, changed = self.client_metrics_configs, set[str]()
+                self.client_metrics_revision = changes.revision
             case _:
                 return
         if item is None:
@@ -268,6 +274,7 @@ class ClusterImage:
         yield from (layout.broker(node_id) for node_id in self.brokers)
         yield from (layout.config("broker", name) for name in self.broker_configs)
         yield from (layout.config("group", name) for name in self.group_configs)
+        yield from (layout.config("client-metrics", name) for name in self.client_metrics_configs)
         yield from (layout.quota(entity) for entity in self.client_quotas)
         if self.controller_id != NO_CONTROLLER:
             yield layout.controller

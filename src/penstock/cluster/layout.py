@@ -11,7 +11,7 @@ Called by image and by everybody who writes metadata. Keys are paths under /pens
     topics/<name>             id, number of partitions, configs; a topic exists exactly as long as this key
     partitions/<id>/<n>       leader, leader epoch, ISR, replicas, who else may lead, a running reassignment
     creating/<id>             leased: partitions of this topic are being written ahead of the topic's own key
-    configs/<kind>/<name>     overrides of a broker ("" = all brokers) or a group
+    configs/<kind>/<name>     overrides of a broker ("" = all brokers) or a group; a client metrics subscription
     quotas/<entity>           limits of a user, client id or address
     ids/producer              first producer id not handed out yet
 """

@@ -174,6 +174,10 @@ class Membership:
     # The two fences
 
     @property
+    def is_registered(self) -> bool:
+        return self._lease is not None and not self._lease.lost.is_set()
+
+    @property
     def lease_id(self) -> int:
         """For keys that should go when this broker does."""
         if self._lease is None or self._lease.lost.is_set():

@@ -29,7 +29,7 @@ class ConfigOp(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """`name` is a topic, a group, a broker's id, or "" for all brokers."""
+    """`name` is a topic, a group, a client metrics subscription, a broker's id, or "" for all brokers."""
 
     scope: Scope
     name: str

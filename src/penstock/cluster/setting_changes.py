@@ -74,6 +74,8 @@ class SettingChanges:
             raise InvalidRequest(f"{resource.name!r} is no broker id")
         if resource.scope is Scope.GROUP and not resource.name:
             raise InvalidRequest("a group's settings need the name of the group")
+        if resource.scope is Scope.CLIENT_METRICS and not resource.name:
+            raise InvalidRequest("a client metrics subscription needs a name")
         key = self._layout.config(resource.scope.value, resource.name)
         await self._swap(key, rewrite_own_key, validate_only=validate_only)
 

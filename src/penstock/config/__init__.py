@@ -1,7 +1,7 @@
 """Settings: Kafka's names in typed tables, a broker's and a topic's values, and what clients may see and change.
 
-Called by everything above. The tables are broker_settings.py, topic_config.py and group_settings.py;
-docs/configuration.md is written from them.
+Called by everything above. The tables are broker_settings.py, topic_config.py, group_settings.py and
+client_metrics_settings.py; docs/configuration.md is written from them.
 """
 
 from penstock.config.broker_config import BrokerConfig
@@ -10,6 +10,7 @@ from penstock.config.describe import (
     ConfigSource,
     ConfigSynonym,
     describe_broker,
+    describe_client_metrics,
     describe_cluster,
     describe_group,
     describe_topic,
@@ -37,6 +38,7 @@ __all__ = [
     "TopicConfig",
     "append_items",
     "describe_broker",
+    "describe_client_metrics",
     "describe_cluster",
     "describe_group",
     "describe_topic",

@@ -50,6 +50,7 @@ class BrokerConfig(BrokerSettings):
         listen: str | None = None,
         advertise: str | None = None,
         http: str | None = None,
+        gateway: str | None = None,
         node_id: int | None = None,
         rack: str | None = None,
         metadata: str | None = None,
@@ -62,6 +63,7 @@ class BrokerConfig(BrokerSettings):
             "listeners": listen,
             "advertised.listeners": advertise,
             "penstock.http.listen": http,
+            "penstock.gateway.listen": gateway,
             "node.id": node_id,
             "broker.rack": rack,
             "penstock.metadata": metadata,
@@ -91,6 +93,10 @@ class BrokerConfig(BrokerSettings):
     @property
     def http(self) -> Endpoint | None:
         return parse_endpoint(self.penstock_http_listen) if self.penstock_http_listen else None
+
+    @property
+    def gateway(self) -> Endpoint | None:
+        return parse_endpoint(self.penstock_gateway_listen) if self.penstock_gateway_listen else None
 
     @property
     def connection_limits(self) -> dict[str, int]:

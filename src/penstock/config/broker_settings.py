@@ -83,6 +83,10 @@ class BrokerSettings:
     penstock_http_listen: str = text(
         "penstock.http.listen", "127.0.0.1:9644", "The address of /metrics and /health; empty for none.",
         check=http_fault)
+    penstock_gateway_listen: str = text(
+        "penstock.gateway.listen", "",
+        "The address of a gateway that `penstock serve` starts beside the broker: console, REST, schema registry; "
+        "empty for none.", check=http_fault)
 
     # Where the cluster's metadata is.
     penstock_metadata: str = text(
@@ -417,6 +421,10 @@ class BrokerSettings:
     follower_replication_throttled_rate: int = long(
         "follower.replication.throttled.rate", LONG_MAX, "Bytes a second throttled replicas fetch.", low=0,
         dynamic=PER_BROKER)
+
+    # Metrics that clients push (KIP-714).
+    telemetry_max_bytes: int = integer(
+        "telemetry.max.bytes", 1 << 20, "The most a client may push at once, compressed.", low=1, high=4 << 20)
     # fmt: on
 
 

@@ -6,6 +6,7 @@ Called by validate() and describe_client_metrics(); read by telemetry.subscripti
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from penstock.config import setting
 from penstock.config.client_matching import match_fault
@@ -39,5 +40,7 @@ CLIENT_METRICS_SETTINGS = setting.settings_of(ClientMetricsSettings)
 def client_metrics_settings(overrides: Mapping[str, str]) -> ClientMetricsSettings:
     """The settings of one subscription; `overrides` have passed validation."""
     rows = CLIENT_METRICS_SETTINGS
-    values = {rows[name].attribute: rows[name].parse(text) for name, text in overrides.items() if name in rows}
-    return ClientMetricsSettings(**values)  # pyright: ignore[reportArgumentType]: each row parses to its own type
+    values: dict[str, Any] = {
+        rows[name].attribute: rows[name].parse(text) for name, text in overrides.items() if name in rows
+    }
+    return ClientMetricsSettings(**values)

@@ -16,6 +16,7 @@ from penstock.config import (
     Kind,
     Scope,
     describe_broker,
+    describe_client_metrics,
     describe_cluster,
     describe_group,
     describe_topic,
@@ -42,6 +43,7 @@ _SCOPES = {
     ResourceType.TOPIC: Scope.TOPIC,
     ResourceType.BROKER: Scope.BROKER,
     ResourceType.GROUP: Scope.GROUP,
+    ResourceType.CLIENT_METRICS: Scope.CLIENT_METRICS,
 }
 
 
@@ -91,7 +93,7 @@ def _describe(context: HandlerContext, body: Any, resource: Any, seen: dict[Any,
         case ResourceType.CLIENT_METRICS:
             if not name:
                 raise InvalidRequest("a client metrics subscription needs a name")
-            return []  # nobody subscribes here, so there is nothing to show
+            return _rows(body, describe_client_metrics(context.image.client_metrics_configs.get(name, {}), names))
 
 
 def _rows(body: Any, entries: Sequence[ConfigEntry]) -> list[Body]:
@@ -204,8 +206,9 @@ def _require_own_id(context: HandlerContext, name: str) -> None:
 
 
 def handle_list_config_resources(context: HandlerContext, request: Request) -> Body:
-    """What has settings. Version 0 knows of client metrics only, of which there are none."""
-    asked = set(getattr(request.body, "resource_types", ())) or (set(ResourceType) if request.version else set[int]())
+    """What has settings. Version 0 knows of client metrics only."""
+    everything = set(ResourceType) if request.version else {ResourceType.CLIENT_METRICS}
+    asked = set[int](getattr(request.body, "resource_types", ())) or everything
     if not asked <= set(ResourceType):
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION}
     image = context.image
@@ -215,7 +218,7 @@ def handle_list_config_resources(context: HandlerContext, request: Request) -> B
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
         ResourceType.GROUP: list(image.group_configs),
-        ResourceType.CLIENT_METRICS: [],
+        ResourceType.CLIENT_METRICS: list(image.client_metrics_configs),
     }
     return {
         "config_resources": [

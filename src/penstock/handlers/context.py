@@ -12,7 +12,7 @@ from penstock.clock import Clock, Rng
 from penstock.config import BrokerConfig
 from penstock.disk import Disk
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.metrics import BrokerMetrics
+from penstock.metrics import BrokerMetrics, Counter
 from penstock.model import Endpoint, NodeId, Principal
 from penstock.replication.replicas import Replicas
 from penstock.security.quotas import Quotas
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.replication.in_sync import InSyncReplicas
     from penstock.replication.throttle import LeaderThrottle
+    from penstock.telemetry import Reception
     from penstock.transactions.coordinator import TransactionCoordinator
     from penstock.transactions.markers import WriteMarkers
 
@@ -63,6 +64,7 @@ class ConnectionState:
 
     client_host: str
     principal: Principal
+    client_port: int = 0
     software_name: str = ""
     software_version: str = ""
     # Set by a handler whose client is over a quota; the connection reads nothing for so long.
@@ -74,6 +76,8 @@ class ConnectionState:
     # (topic id, partition) -> offset of the last fetch, from which the records delivered since are counted.
     fetch_positions: dict[tuple[Any, int], int] = field(default_factory=dict[tuple[Any, int], int])
     outbox: Outbox = field(default_factory=Outbox)  # shared by all connections of a broker
+    # Whose counters its requests are added to; a client says its id with every request and hardly ever changes it.
+    client_traffic: "ClientTraffic | None" = None
 
     def throttle(self, throttle_ms: int, quota: str, metrics: BrokerMetrics) -> None:
         """Remember that the client has to wait; of several quotas the longest wait counts."""
@@ -81,6 +85,16 @@ class ConnectionState:
             self.throttle_ms = max(self.throttle_ms, throttle_ms)
             metrics.throttled_requests.child(quota).value += 1
             metrics.throttle_ms.child(quota).value += throttle_ms
+
+
+@dataclass(slots=True)
+class ClientTraffic:
+    """One client id's counters, looked up once for each connection."""
+
+    client_id: str | None
+    requests: Counter
+    request_bytes: Counter
+    fetch_bytes: Counter
 
 
 @dataclass(slots=True)
@@ -155,6 +169,7 @@ class HandlerContext:
     inquiries: "TransactionInquiries"
     fetch_sessions: "FetchSessions"
     producer_ids: "ProducerIds"
+    telemetry: "Reception"
     # Makes an internal topic if it is not there yet.
     ensure_internal_topic: Callable[[str], Awaitable[None]]
 

@@ -351,6 +351,8 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
                 count_given(context, topic, result, replica_id)
             else:
                 count_bytes(context, topic, result)
+                if request.connection.client_traffic is not None:
+                    request.connection.client_traffic.fetch_bytes.value += len(result.records)
         is_news = has_data or result.error_code != 0 or result.diverging_epoch is not None
         is_news |= result.preferred_read_replica >= 0
         if session is not None:

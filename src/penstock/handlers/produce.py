@@ -200,6 +200,7 @@ def _append(
     if not appended.is_duplicate:
         traffic = topic.traffic
         traffic.messages_in.value += header.record_count
+        traffic.batches_in.value += 1
         traffic.bytes_in.value += len(batch)
     # Asked also for acks=0: flush.messages and flush.ms hold whatever the producer wants to hear.
     wait = partition.safe(appended, acks)

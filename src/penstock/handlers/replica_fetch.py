@@ -55,6 +55,7 @@ def held_back_s(context: HandlerContext, partition: Partition, follower: int) ->
 
 
 def count_given(context: HandlerContext, topic: HostedTopic, result: FetchPartitionResult, follower: int) -> None:
+    context.metrics.replication_bytes_out.value += len(result.records)
     partition = topic.partitions.get(result.partition)
     if partition is not None:
         context.leader_throttle.count(partition, follower, len(result.records))

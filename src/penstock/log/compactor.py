@@ -8,7 +8,7 @@ Laws:
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from penstock.clock import Clock
@@ -65,6 +65,19 @@ class Compactor:
             await self._disk.run(write_saved_offsets, self._disk, self._checkpoint, dict(live))
         return done
 
+    def backlog(self) -> Iterator[tuple[float, bool]]:
+        """For each compacted log the share of it that was never compacted, and whether that is more than it may be."""
+        for log in self._logs.logs.values():
+            if not log.config.compact or log.failure is not None:
+                continue
+            saved = self._cleaned_up_to.get(log.at)
+            clean_end = saved.offset if saved is not None and saved.topic_id == log.topic_id else log.log_start
+            closed = log.segments[:-1]
+            total = sum(segment.size for segment in closed)
+            dirty = sum(segment.size for segment in closed if segment.next_offset > clean_end)
+            ratio = dirty / total if total else 0.0
+            yield ratio, ratio > log.config.min_cleanable_dirty_ratio
+
     def close(self) -> None:
         self._cleaner.close()
 
@@ -85,6 +98,7 @@ class Compactor:
         except (PenstockError, OSError) as error:
             if self._logs.logs.get(log.at) is log:
                 logger.warning("%s was not compacted: %s", log.at, error)
+                self._metrics.compaction_failures.value += 1
             return False
         finally:
             self._logs.busy.discard(log.at)

@@ -1,6 +1,6 @@
 """What the kernel says about this process. Linux from /proc; elsewhere the nearest thing there is.
 
-Called by broker_metrics when the page is read.
+Called by broker_metrics and server.gauges when the page is read.
 """
 
 import os
@@ -26,3 +26,13 @@ def cpu_seconds() -> float:
 
 def open_files() -> int:
     return len(os.listdir(_DESCRIPTORS))
+
+
+def open_files_max() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def disk_bytes(path: Path) -> int:
+    """The size of the file system that a path is on."""
+    found = os.statvfs(path)
+    return found.f_blocks * found.f_frsize

@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.clock import Clock
 
@@ -26,6 +26,8 @@ PIECE_LINES = 500
 
 Labels = tuple[str, ...]
 Rows = Iterable[tuple[Labels, float]]
+# A row whose labels are its own, as pairs of name and value.
+FreeRow = tuple[tuple[tuple[str, str], ...], float]
 
 
 class Counter:
@@ -135,6 +137,14 @@ class Gauges:
         self.read = read
 
 
+class FreeFamily(NamedTuple):
+    """A metric whose name nobody here chose. Whoever gives it sees to it that names and labels are spelled right."""
+
+    name: str
+    text: str
+    rows: Sequence[FreeRow]
+
+
 class Rate:
     """How fast a total grew over the last minute, or since the last reading when that is longer ago."""
 
@@ -168,6 +178,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._metrics: dict[str, tuple[str, Metric]] = {}
+        # Metrics whose names are known only when the page is read; they come after the others.
+        self.free_families: Callable[[], Iterable[FreeFamily]] = tuple
         self.read_errors = self.counter(
             "mq_metric_read_errors_total", "Metrics left off the page because reading them failed."
         )
@@ -212,24 +224,51 @@ class Registry:
     def render(self) -> str:
         return "".join(self.parts())
 
+    def described(self) -> Iterator[tuple[str, str, Labels, str]]:
+        """Every metric's name, type, labels and meaning, for the docs."""
+        for name, (text, metric) in self._metrics.items():
+            labels = metric.label_names if isinstance(metric, Gauges | Family) else ()
+            yield name, _type_name(name, metric), labels, text
+
     def parts(self) -> Iterator[str]:
         """The page in pieces that take about a millisecond each, so that a server can let others run in between."""
         for name, (text, metric) in list(self._metrics.items()):
-            header = f"# HELP {name} {_escape(text)}\n# TYPE {name} {_type_name(name, metric)}\n"
-            piece = [header]
-            try:
-                for line in self._lines(name, metric):
-                    piece.append(line)
-                    if len(piece) >= PIECE_LINES:
-                        yield "".join(piece)
-                        piece = []
-            except Exception:
-                # A disk that fails must not take the page with it that would show it failing.
-                log.exception("metric %s could not be read", name)
-                self.read_errors.value += 1
-                continue
-            if piece != [header]:
-                yield "".join(piece)
+            yield from self._pieces(name, text, _type_name(name, metric), self._lines(name, metric))
+        for family in self._read_free():
+            if family.name not in self._metrics:
+                kind = "counter" if family.name.endswith("_total") else "gauge"
+                yield from self._pieces(family.name, family.text, kind, self._free_lines(family))
+
+    def _pieces(self, name: str, text: str, kind: str, lines: Iterator[str]) -> Iterator[str]:
+        header = f"# HELP {name} {_escape(text)}\n# TYPE {name} {kind}\n"
+        piece = [header]
+        try:
+            for line in lines:
+                piece.append(line)
+                if len(piece) >= PIECE_LINES:
+                    yield "".join(piece)
+                    piece = []
+        except Exception:
+            # A disk that fails must not take the page with it that would show it failing.
+            log.exception("metric %s could not be read", name)
+            self.read_errors.value += 1
+            return
+        if piece != [header]:
+            yield "".join(piece)
+
+    def _read_free(self) -> list[FreeFamily]:
+        try:
+            return list(self.free_families())
+        except Exception:
+            log.exception("metrics pushed by clients could not be read")
+            self.read_errors.value += 1
+            return []
+
+    def _free_lines(self, family: FreeFamily) -> Iterator[str]:
+        self.rows_dropped.value += max(0, len(family.rows) - ROWS_MAX)
+        for pairs, value in family.rows[:ROWS_MAX]:
+            labels = ",".join([f'{name}="{_escape(text, quote=True)}"' for name, text in pairs])
+            yield f"{family.name}{{{labels}}} {_number(value)}\n"
 
     def _lines(self, name: str, metric: Metric) -> Iterator[str]:
         # What is read off the broker is read at once: others run between two pieces and may change it.

@@ -39,6 +39,7 @@ class Traffic:
 
     messages_in: Counter
     messages_out: Counter
+    batches_in: Counter
     bytes_in: Counter
     bytes_out: Counter
 
@@ -153,6 +154,11 @@ class Replicas:
                 return
             self._leave(partition)
             self.on_resign(partition)
+            self._metrics.leaderships.value += 1
+            former = partition.state
+            if former is not None and self.node_id not in former.isr and self.node_id not in former.elr:
+                self._metrics.unclean_elections.value += 1
+                logger.error("%s: leads without having been in sync; records may be lost", partition.at)
             partition.lead(state, self.node_id)
             self.on_lead(partition)
         elif partition.is_leader or state.leader_epoch != partition.leader_epoch or partition.state is None:
@@ -312,6 +318,7 @@ class Replicas:
         return Traffic(
             metrics.messages_in.child(name),
             metrics.messages_out.child(name),
+            metrics.batches_in.child(name),
             metrics.bytes_in.child(name),
             metrics.bytes_out.child(name),
         )

@@ -39,6 +39,8 @@ class Host(Protocol):
 
     shared_buffer: memoryview
     frame_bytes_max: int
+    received_bytes: int
+    sent_bytes: int
 
     @property
     def is_crowded(self) -> bool:
@@ -120,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             return
         self.state.take_more = self._resume
+        self.state.client_port = cast(int, peer[1]) if peer else 0
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -128,7 +131,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self._host.now()
+        host = self._host
+        self.last_active = host.now()
+        host.received_bytes += nbytes
         if self._filled == 0:
             received = self._host.shared_buffer[:nbytes]
             used = self._take_frames(received)
@@ -344,6 +349,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if isinstance(reply, bytes):
             if self._replies is None:
+                self._host.sent_bytes += len(reply)
                 transport.write(reply)
                 return
             self._replies.append(reply)
@@ -356,13 +362,15 @@ class Connection(asyncio.BufferedProtocol):
             self.close("hangup", reply.why)
         else:
             self._write_replies()
+            self._host.sent_bytes += sum(map(len, reply))
             transport.writelines(reply)
 
     def _write_replies(self) -> None:
         """Send what the frames of one reading earned in one go: the system call costs more than most requests."""
         replies, self._replies = self._replies, None
-        self._replies_bytes = 0
+        size, self._replies_bytes = self._replies_bytes, 0
         if replies and self._transport is not None:
+            self._host.sent_bytes += size
             self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
     # Flow

@@ -13,6 +13,7 @@ from functools import cache
 from penstock.errors import ErrorCode, MalformedFrame, PenstockError
 from penstock.handlers.context import (
     Answer,
+    ClientTraffic,
     ConnectionState,
     HandlerContext,
     Hangup,
@@ -30,6 +31,8 @@ from penstock.wire.schema import field_specs
 
 logger = logging.getLogger(__name__)
 
+CLIENT_ID_CHARACTERS_MAX = 100  # of its name on /metrics; the wire lets it have 32,767
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -38,6 +41,7 @@ class Row:
     api: Api
     requests: Counter
     latency_ms: Histogram
+    in_flight: Counter  # goes down again
 
 
 class Dispatcher:
@@ -50,7 +54,10 @@ class Dispatcher:
         for api in APIS:
             is_produce = api.key is ApiKey.PRODUCE
             latency_ms = metrics.produce_latency if is_produce else metrics.request_latency.child(api.name)
-            self._rows[api.key.value] = Row(api, metrics.requests.child(api.name), latency_ms)
+            self._rows[api.key.value] = Row(api, metrics.requests.child(api.name), latency_ms, Counter())
+        metrics.requests_in_flight.read = lambda: [
+            ((row.api.name,), row.in_flight.value) for row in self._rows.values() if row.requests.value
+        ]
 
     def handle(self, connection: ConnectionState, frame: memoryview) -> Answer:
         """Start one request. MalformedFrame: the sender speaks something else, and is hung up on."""
@@ -61,6 +68,11 @@ class Dispatcher:
         if row is None:
             raise MalformedFrame(f"API {api_key} is not served")
         row.requests.value += 1
+        client = connection.client_traffic
+        if client is None or client.client_id != client_id:
+            client = connection.client_traffic = self._traffic_of(client_id)
+        client.requests.value += 1
+        client.request_bytes.value += len(frame)
         api, raw = row.api, ROUTES[row.api.key].raw
         if not api.low <= version <= api.high:
             answer = _unsupported(api, header)
@@ -80,10 +92,25 @@ class Dispatcher:
                 logger.exception("%s v%d failed", api.name, version)
                 answer = Hangup(f"{api.name} failed")
         if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda _: row.latency_ms.observe((self._now() - started) * 1000))
+            row.in_flight.value += 1
+
+            def answered(_: asyncio.Future[Reply]) -> None:
+                row.in_flight.value -= 1
+                row.latency_ms.observe((self._now() - started) * 1000)
+
+            answer.add_done_callback(answered)
         else:
             row.latency_ms.observe((self._now() - started) * 1000)
         return answer
+
+    def _traffic_of(self, client_id: str | None) -> ClientTraffic:
+        metrics, name = self._context.metrics, (client_id or "")[:CLIENT_ID_CHARACTERS_MAX]
+        return ClientTraffic(
+            client_id,
+            metrics.client_requests.child(name),
+            metrics.client_request_bytes.child(name),
+            metrics.client_fetch_bytes.child(name),
+        )
 
     def _decoded(
         self, row: Row, connection: ConnectionState, frame: memoryview, header: RequestHeader, started: float

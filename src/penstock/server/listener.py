@@ -47,6 +47,7 @@ class Listener:
         self.now = clock.monotonic
         self.handle: Callable[[ConnectionState, memoryview], Answer]  # since serve(); before it nobody is connected
         self.held_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
         self._starved: deque[Connection] = deque()
         self._exempt: Connection | None = None
         self._outbox = Outbox()
@@ -55,6 +56,11 @@ class Listener:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def software(self) -> Counter[tuple[str, str]]:
+        """How many connections there are of each client, by the name and version it gave."""
+        states = (connection.state for connection in self._connections)
+        return Counter((state.software_name, state.software_version) for state in states if state is not None)
 
     async def bind(self, endpoint: Endpoint) -> Endpoint:
         """Take the address, without answering yet; gives it back with the port we got."""

@@ -22,6 +22,7 @@ from penstock.handlers import (
     quorum,
     quotas,
     reassignments,
+    telemetry,
     topics,
     transaction_listing,
     transactions,
@@ -56,6 +57,7 @@ class Operation(Enum):
     ALTER_CONFIGS = auto()
     IDEMPOTENT_WRITE = auto()
     CLUSTER_ACTION = auto()  # what only brokers ask of each other
+    REPORT = auto()  # what a client tells of itself: needs no right, but to have said who it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,10 @@ ROUTES: dict[ApiKey, Route] = {
         Resource.CLUSTER, Operation.DESCRIBE_CONFIGS, quotas.handle_describe_client_quotas
     ),
     ApiKey.ALTER_CLIENT_QUOTAS: Route(Resource.CLUSTER, Operation.ALTER_CONFIGS, quotas.handle_alter_client_quotas),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Route(
+        Resource.CLUSTER, Operation.REPORT, telemetry.handle_get_telemetry_subscriptions
+    ),
+    ApiKey.PUSH_TELEMETRY: Route(Resource.CLUSTER, Operation.REPORT, telemetry.handle_push_telemetry),
     ApiKey.DESCRIBE_LOG_DIRS: Route(Resource.CLUSTER, Operation.DESCRIBE, log_dirs.handle_describe_log_dirs),
     ApiKey.FIND_COORDINATOR: Route(Resource.GROUP, Operation.DESCRIBE, groups.handle_find_coordinator),
     ApiKey.JOIN_GROUP: Route(Resource.GROUP, Operation.READ, groups.handle_join_group),

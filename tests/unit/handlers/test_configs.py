@@ -196,7 +196,8 @@ async def test_resources_that_are_not_there_cannot_be_altered(node: Any) -> None
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "01", ErrorCode.INVALID_REQUEST),
         (GROUP, "", ErrorCode.INVALID_REQUEST),
-        (METRICS, "some", ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "some", ErrorCode.INVALID_CONFIG),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ]:
         assert (await alter(node, kind, name, ("retention.ms", SET, "1"))).error_code == code, (kind, name)
@@ -250,6 +251,29 @@ async def test_the_brokers_loggers_are_shown_and_set(node: Any) -> None:
         assert (await alter(node, LOGGER, "1", (name, REMOVE, None))).error_code == 0
     assert (await value(node, LOGGER, "1", name))[0] != "DEBUG"
     assert (await alter(node, LOGGER, "2", (name, SET, "DEBUG"))).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_client_metrics_subscriptions_are_kept_shown_and_taken_away(node: Any) -> None:
+    wish = (("metrics", SET, "*"), ("interval.ms", SET, "1000"), ("match", SET, "client_id=a=b.*"))
+    assert (await alter(node, METRICS, "billing", *wish)).error_code == 0
+    assert await value(node, METRICS, "billing", "interval.ms") == ("1000", 7)
+    assert await value(node, METRICS, "nobody", "interval.ms") == ("300000", 5)
+    assert (await alter(node, METRICS, "billing", ("match", APPEND, "client_source_port=9.*"))).error_code == 0
+    assert (await value(node, METRICS, "billing", "match"))[0] == "client_id=a=b.*,client_source_port=9.*"
+    assert await list_resources(node, 0) == await list_resources(node, 1, resource_types=[METRICS])
+    assert await list_resources(node, 0) == [(METRICS, "billing")]
+    for wrong in [
+        ("interval.ms", "99"),
+        ("match", "client_id"),
+        ("match", "color=red"),
+        ("match", "client_id=("),
+        ("match", "client_id=a,client_id=b"),
+        ("match", "client_id=(a{900}){900}"),
+        ("metric", "*"),
+    ]:
+        assert (await alter(node, METRICS, "billing", (wrong[0], SET, wrong[1]))).error_code == 40, wrong
+    assert (await replace(node, METRICS, "billing")).error_code == 0
+    assert await list_resources(node, 0) == []
 
 
 async def list_resources(node: Any, version: int, **more: Any) -> list[tuple[int, str]]:

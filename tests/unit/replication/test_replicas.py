@@ -72,6 +72,23 @@ async def test_a_topic_may_get_more_partitions_and_a_new_epoch(replicas: Replica
     assert replicas.find("orders", 2).leader_epoch == 4
 
 
+@pytest.mark.parametrize(
+    ("isr", "elr", "is_unclean"), [((OTHER, NODE), (), False), ((), (NODE,), False), ((OTHER,), (), True)]
+)
+async def test_leading_without_having_been_in_sync_is_counted(
+    replicas: Replicas, isr: tuple[int, ...], elr: tuple[int, ...], is_unclean: bool
+) -> None:
+    def state(leader: int, epoch: int, isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> PartitionState:
+        return PartitionState(leader, epoch, isr, (NODE, OTHER), epoch, elr)
+
+    replicas.host("orders", OLD, CONFIG, {0: state(OTHER, 0, isr, elr)})
+    counted = (replicas._metrics.leaderships, replicas._metrics.unclean_elections)
+    assert [each.value for each in counted] == [0, 0]
+    replicas.host("orders", OLD, CONFIG, {0: state(NODE, 1, (NODE,))})
+    replicas.host("orders", OLD, CONFIG, {0: state(NODE, 1, (NODE,))})
+    assert [each.value for each in counted] == [1, int(is_unclean)]
+
+
 async def test_new_settings_reach_the_logs(replicas: Replicas) -> None:
     host(replicas)
     changed = TopicConfig(retention_ms=5)

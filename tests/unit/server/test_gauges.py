@@ -4,7 +4,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from penstock.testing import EmbeddedBroker
@@ -79,3 +79,72 @@ def test_new_partitions_are_a_cause_of_their_own_in_the_consumer_protocol(broker
     admin.create_partitions([NewPartitions("t", 6)])["t"].result(DEADLINE_S)
     poll_until(lambda: len(consumer.assignment()) == 6, (consumer,))
     assert rebalances(broker) == {"joined": 1, "topics_changed": 1}
+
+
+def rows(broker: EmbeddedBroker) -> dict[str, float]:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=DEADLINE_S) as page:
+        lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_a_brokers_page_tells_of_its_cluster_its_traffic_and_its_clients(broker: EmbeddedBroker) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap, "client.id": "shop"}
+    producer = Producer(settings)
+    for _ in range(3):
+        producer.produce("t", b"value" * 100)
+        assert producer.flush(DEADLINE_S) == 0
+    consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe(["t"])
+    first = consumer.poll(DEADLINE_S)
+    assert first is not None
+    consumer.commit(first, asynchronous=False)
+    seen = rows(broker)
+    at = 'group="g",topic="t",partition="0"'
+    assert (seen[f"mq_group_committed_offset{{{at}}}"], seen[f"mq_consumer_lag_messages{{{at}}}"]) == (1, 2)
+    later = rows(broker)
+    assert later[f"mq_consumer_lag_seconds{{{at}}}"] >= 0
+    for name, value in {
+        'mq_batches_in_total{topic="t"}': 3,
+        "mq_active_controller": 1,
+        "mq_broker_registered": 1,
+        "mq_brokers": 1,
+        "mq_ready": 1,
+        "mq_leaderless_partitions": 0,
+        "mq_unbalanced_leaders": 0,
+        "mq_reassigning_partitions": 0,
+        "mq_at_min_isr_partitions": 0,
+        "mq_unclean_leader_elections_total": 0,
+        "mq_compaction_backlog_partitions": 0,
+        'mq_topic_retention_seconds{topic="t"}': 604_800,
+    }.items():
+        assert seen[name] == value, name
+    assert seen["mq_leader_elections_total"] == seen["mq_partitions"] == 5  # of t and of __consumer_offsets
+    assert seen["mq_logs_bytes"] >= seen['mq_log_bytes{topic="t",partition="0"}'] > 1500
+    assert seen["mq_disk_bytes"] > seen["mq_disk_free_bytes"] > 0
+    assert seen['mq_requests_in_flight{api="OffsetCommit"}'] == 0
+    assert seen['mq_requests_total{api="OffsetCommit"}'] == 1
+    assert seen['mq_requests_by_client_total{client_id="shop"}'] > 5
+    assert seen['mq_request_bytes_by_client_total{client_id="shop"}'] > 1500
+    assert seen['mq_fetch_bytes_by_client_total{client_id="shop"}'] == seen['mq_bytes_out_total{topic="t"}'] > 1500
+    assert seen["mq_network_bytes_in_total"] > 1500
+    assert seen["mq_network_bytes_out_total"] > 1500
+    (software,) = [row for row in seen if row.startswith("mq_connections_by_software")]
+    assert 'software="confluent-kafka-python"' in software
+    assert seen['mq_metadata_latency_ms_count{operation="txn"}'] > 0
+    (info,) = [row for row in seen if row.startswith("mq_broker_info")]
+    assert f'cluster_id="{broker.broker.image.cluster_id}"' in info
+    consumer.close()
+
+
+def test_lag_in_time_grows_while_nobody_commits(broker: EmbeddedBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    producer.produce("t", b"value")
+    assert producer.flush(DEADLINE_S) == 0
+    consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
+    row = 'mq_consumer_lag_seconds{group="g",topic="t",partition="0"}'
+    first = rows(broker)[row]
+    poll_until(lambda: rows(broker)[row] > first + 0.2, (consumer,))
+    consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+    assert rows(broker)[row] == 0
+    consumer.close()

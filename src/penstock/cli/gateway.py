@@ -1,0 +1,191 @@
+"""`penstock gateway`: HTTP for a cluster, in this process, until a signal ends it.
+
+Called by cli.main, with argparse as cli.serve; by cli.gateway_keeper with --supervised-by, whose end ends it.
+It starts whether the cluster is there or not, and /health/ready says when it is.
+A first SIGINT or SIGTERM stops cleanly; a second one ends the process at once.
+"""
+
+import argparse
+import asyncio
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.cli.log_format import FORMATS, LEVELS, log_to_stderr
+from penstock.config.addresses import parse_bootstrap, parse_endpoint
+from penstock.model import Endpoint
+
+if TYPE_CHECKING:
+    from penstock.gateway.settings import GatewaySettings
+
+USAGE_ERROR = 2
+ORPHAN_DEADLINE_S = 15.0
+DEFAULT_LISTEN = "127.0.0.1:8080"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+_DESCRIPTION = """Serve a cluster over HTTP: schema registry, REST (Confluent's v2 and v3), streams, console.
+
+Any Kafka cluster will do. It need not run yet: the gateway waits for it."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        settings = _settings(options)
+    except ValueError as fault:
+        return _refuse(str(fault))
+    log_to_stderr(options.log_level, options.log_format)
+    # uvicorn tells at length what we tell in a line.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    from penstock.cli.serve import raise_file_limit
+
+    raise_file_limit()
+    try:
+        import uvloop
+
+        from penstock.gateway.errors import KafkaFailed
+    except ImportError as error:
+        return _refuse(f"{error}: install the gateway with pip install 'penstock[gateway]'")
+    try:
+        return uvloop.run(_serve(settings, options.supervised_by))
+    except OSError as error:
+        return _refuse(_explain(error, settings.listen))
+    except KafkaFailed as failure:
+        return _refuse(f"{failure}; check --bootstrap and -X")
+
+
+async def _serve(settings: "GatewaySettings", supervisor: int | None) -> int:
+    from penstock.cli.held_process import tell_holder, watch_holder
+    from penstock.gateway.server import GatewayServer
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    def be_orphaned() -> None:
+        assert held is not None
+        loop.remove_reader(held)
+        stopping.set()
+        loop.call_later(ORPHAN_DEADLINE_S, os._exit, 1)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    held = None if supervisor is None else watch_holder(supervisor, be_orphaned)
+    server = GatewayServer(settings)
+    endpoint = await server.start()
+    if held is None:
+        _say("penstock: the gateway is listening")
+        _say(f"  http      http://{endpoint}/  (REST, registry, console; /openapi.json, /metrics, /health/ready)")
+        _say(f"  cluster   {settings.bootstrap}")
+        _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
+    else:
+        tell_holder(held, {"endpoint": str(endpoint), "url": f"http://{endpoint}", "process_id": os.getpid()})
+    await stopping.wait()
+    if held is None:
+        _say("penstock: stopping the gateway; a second signal ends it at once")
+    await server.stop()
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> "GatewaySettings":
+    """Raises ValueError with what is wrong."""
+    from penstock.gateway.settings import GatewaySettings
+
+    parse_bootstrap(options.bootstrap)
+    for origin in options.allow_origin:
+        if not origin.startswith(("http://", "https://")) or origin.endswith("/"):
+            raise ValueError(f"--allow-origin {origin!r}: write it as a browser does, as https://console.example.com")
+    return GatewaySettings(
+        bootstrap=options.bootstrap,
+        listen=parse_endpoint(options.listen),
+        properties=dict(_property(one) for one in options.property),
+        allowed_origins=tuple(options.allow_origin),
+        allowed_hosts=tuple(host.lower() for host in options.allow_host),
+        schemas_topic=options.schemas_topic,
+        request_log=options.request_log,
+    )
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"-X {text!r} is no NAME=VALUE")
+    return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock gateway",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        default=os.environ.get("PENSTOCK_BOOTSTRAP", DEFAULT_BOOTSTRAP),
+        help=f"brokers of the cluster; default: $PENSTOCK_BOOTSTRAP or {DEFAULT_BOOTSTRAP}",
+    )
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        default=DEFAULT_LISTEN,
+        help=f"where to serve HTTP; port 0 takes a free one; default: {DEFAULT_LISTEN}",
+    )
+    add(
+        "-X",
+        dest="property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of librdkafka; repeatable",
+    )
+    add(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="pages of this origin may use the gateway; repeatable; default: none but its own",
+    )
+    add(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a host name the gateway is reached by; repeatable; on a loopback address only its names are answered",
+    )
+    add("--schemas-topic", default="_schemas", metavar="NAME", help="where schemas are kept; default: _schemas")
+    add("--request-log", action="store_true", help="a log line for every request")
+    add("--log-level", choices=LEVELS, default="info", help="default: info")
+    add("--log-format", choices=FORMATS, default="plain", help="default: plain")
+    add("--supervised-by", type=int, help=argparse.SUPPRESS)
+    return parser
+
+
+def _explain(error: OSError, listen: Endpoint) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"--listen {listen} is in use by another process: stop that one, or choose another address"
+    if error.errno == errno.EADDRNOTAVAIL or error.errno is None:
+        return f"--listen {listen} cannot be used: {error}"
+    if isinstance(error, PermissionError):
+        return f"no permission for --listen {listen}: choose a port above 1023"
+    return f"the system says: {error.strerror or error}; check --listen"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"penstock gateway: {why}\n")
+    return USAGE_ERROR
