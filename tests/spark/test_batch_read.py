@@ -9,6 +9,7 @@ from helpers import DEADLINE_S, Row, Topics
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.spark import register
 from penstock.spark.errors import reason
 from penstock.testing.embedded import EmbeddedBroker
 
@@ -96,8 +97,11 @@ def test_ranges_of_offsets_and_times_and_tasks(spark: SparkSession, broker: Embe
     assert offsets(frame) == [(0, n) for n in range(3, 10)] + [(1, n) for n in range(4)]
     timed = load(spark, broker, topic, startingTimestamp=str(EPOCH_MS + 10), endingTimestamp=str(EPOCH_MS + 15))
     assert offsets(timed) == [(0, 5), (0, 6), (0, 7), (1, 5), (1, 6)]
+    # In a session that was told of the source by hand.
+    registered = spark.newSession()
+    register(registered)
     empty = topics.make()
-    assert load(spark, broker, empty).count() == 0
+    assert load(registered, broker, empty).count() == 0
     assert offsets(
         spark.read.format("penstock")
         .options(**{"kafka.bootstrap.servers": broker.bootstrap, "assign": f'{{"{topic}":[1]}}'})

@@ -1,5 +1,6 @@
-"""Typed columns through the source: JSON with a poison record to a dead-letter topic, Avro from a registry."""
+"""Typed columns through the source: JSON with a poison record to a dead-letter topic, Avro and protobuf."""
 
+import base64
 import io
 import sys
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ from penstock.testing.embedded import EmbeddedBroker
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "spark" / "formats"))
 
 from fake_registry import FakeRegistry, framed
+from google.protobuf import descriptor_pb2, text_format
+
+from penstock.spark.formats.protobuf_schema import message_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,3 +117,46 @@ def test_avro_is_read_with_the_registrys_schemas_and_a_poison_record_fails_the_q
         missing = read.option("schema.registry.subject", "nobody")
         with pytest.raises(Exception, match="knows no subject nobody"):
             missing.load()
+
+
+CLICK = """
+name: "click.proto" package: "shop" syntax: "proto3" dependency: "google/protobuf/timestamp.proto"
+message_type { name: "Other" field { name: "id" number: 1 type: TYPE_BOOL label: LABEL_OPTIONAL } }
+message_type {
+  name: "Click"
+  field { name: "id" number: 1 type: TYPE_INT64 label: LABEL_OPTIONAL }
+  field { name: "tags" number: 2 type: TYPE_STRING label: LABEL_REPEATED }
+  field { name: "at" number: 3 type: TYPE_MESSAGE type_name: ".google.protobuf.Timestamp" label: LABEL_OPTIONAL }
+}
+"""
+
+
+def test_protobuf_is_read_with_a_descriptor_file_and_with_the_registrys_schema(
+    spark: "SparkSession", broker: EmbeddedBroker, topics: Topics, tmp_path: Path
+) -> None:
+    file = text_format.Parse(CLICK, descriptor_pb2.FileDescriptorProto())
+    make: Any = message_class((file.SerializeToString(),), "shop.Click")
+    clicks = [make(id=number, tags=["a"] * number, at={"seconds": 1_700_000_000}) for number in range(3)]
+    (tmp_path / "click.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    given, registered = topics.make(), topics.make()
+    topics.produce(given, [click.SerializeToString() for click in clicks])
+    reader = spark.read.format("penstock").option("kafka.bootstrap.servers", broker.bootstrap)
+    reader = reader.option("value.format", "protobuf").option("value.message", "shop.Click")
+
+    def check(frame: Any) -> None:
+        assert frame.schema["value"].dataType.simpleString() == "struct<id:bigint,tags:array<string>,at:timestamp>"
+        rows = frame.selectExpr("value.id", "value.tags", "CAST(value.at AS LONG) AS at").orderBy("id").collect()
+        assert [tuple(row) for row in rows] == [(number, ["a"] * number, 1_700_000_000) for number in range(3)]
+
+    with FakeRegistry() as registry:
+        serialized = base64.b64encode(file.SerializeToString()).decode()
+        number = registry.register(f"{registered}-value", serialized, "PROTOBUF")
+        # The second message of the file: one index, 1, behind their count.
+        topics.produce(registered, [framed(number, click.SerializeToString(), b"\x02\x02") for click in clicks])
+        check(reader.option("subscribe", given).option("value.schema.file", str(tmp_path / "click.desc")).load())
+        reader = spark.read.format("penstock").option("kafka.bootstrap.servers", broker.bootstrap)
+        reader = reader.option("value.format", "protobuf").option("value.message", "shop.Click")
+        check(reader.option("subscribe", registered).option("schema.registry.url", registry.url).load())
+        with pytest.raises(Exception, match="offset 0") as caught:
+            reader.option("value.message", "shop.Other").load().select("value.id").collect()
+        assert reason(caught.value).startswith(f"{registered}-0 at offset 0: the value does not decode as protobuf: ")

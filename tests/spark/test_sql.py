@@ -25,6 +25,17 @@ app.command("sql")(sql)
 app.command("other")(lambda: None)  # with one command alone, typer would take its name for an argument
 
 BASE_MS = 1_700_000_000_000
+# Ways to call a method of Java's own, which may do anything.
+_CALL = "('java.lang.System', 'setProperty', 'penstock.was', 'here')"
+CALLING_JAVA = [
+    [f"SELECT reflect{_CALL}"],
+    [f"SELECT key FROM orders WHERE `Java_Method`{_CALL} IS NULL"],
+    [f"SELECT * FROM VALUES (system.builtin.reflect{_CALL})"],
+    [f"WITH a AS (SELECT max(try_reflect{_CALL}) AS k FROM orders) SELECT * FROM a", "--describe"],
+    [f"SELECT rank() OVER w FROM orders WINDOW w AS (ORDER BY reflect{_CALL})"],
+    [f"SELECT transform(array(1), x -> IDENTIFIER('refl' || 'ect'){_CALL})"],
+    [f"SELECT reflect{_CALL} FROM orders", "--follow"],
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -134,6 +145,8 @@ def test_describe_tells_what_was_inferred(run: Any) -> None:
         (["SELECT TRANSFORM (key) USING 'cat' AS (k STRING) FROM orders"], "only queries"),
         (["SELECT * FROM (SELECT TRANSFORM (key) USING 'cat' AS (k STRING) FROM orders)"], "only queries"),
         (["INSERT INTO IDENTIFIER('ord' || 'ers') SELECT 1"], "only queries"),
+        (["BEGIN DROP TABLE orders; END"], "only queries"),
+        *((query, "only queries") for query in CALLING_JAVA),
         (["SELECT * FROM web.events"], "backticks"),
         (["SELECT * FROM orders ORDER BY 1", "--follow"], "ORDER BY"),
         (["SELECT row_number() OVER (ORDER BY offset) FROM orders", "-F"], "window functions (OVER)"),
@@ -148,6 +161,14 @@ def test_what_is_wrong_is_one_sentence(run: Any, arguments: list[str], told: str
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
     assert "org.apache" not in result.stderr
+
+
+def test_a_query_may_speak_of_what_it_may_not_do(run: Any, spark: "SparkSession") -> None:
+    query = "SELECT 'reflect(1)' AS reflect, array('java_method', '${identifier}')[0] AS java_method"
+    assert rows_of(run(query, "--json")) == [{"reflect": "reflect(1)", "java_method": "java_method"}]
+    # None of those that were refused was run first.
+    session: Any = spark
+    assert session._jvm.java.lang.System.getProperty("penstock.was") is None
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,9 @@ class Job:
     def _stream(self, options: dict[str, str]):
         given = {
             "kafka.bootstrap.servers": self._broker.bootstrap,
-            "subscribe": self._topic,
             "startingOffsets": "earliest",
             "commit.group.id": "none",
+            **({} if "subscribePattern" in options else {"subscribe": self._topic}),
         }
         stream = self._spark.readStream.format("penstock").options(**given | options).load()
         return stream.writeStream.foreachBatch(self.keep).option("checkpointLocation", str(self._checkpoint))
@@ -104,6 +104,38 @@ def test_a_topic_made_anew_and_what_retention_removed(
     remove_before(topics, topic, 5)
     assert "of offsets 4 to 5, 4 to 4 (1) were removed before they were read" in job.failure()
     assert job.run(failOnDataLoss="false") == [["h"]]
+
+
+def test_topics_that_appear_and_vanish_while_a_query_runs(
+    spark: SparkSession, broker: EmbeddedBroker, topics: Topics, tmp_path: Path
+) -> None:
+    stays, goes = topics.make("shop-stays"), topics.make("shop-goes")
+    topics.make("shop")  # does not match as a whole
+    for topic in (stays, goes, "shop"):
+        topics.produce(topic, [f"{topic}-0"])
+    careless = Job(spark, broker, "", tmp_path / "careless")
+    careful = Job(spark, broker, f"{stays},{goes}", tmp_path / "careful")
+    going_on = careless.start(subscribePattern="shop-.+", failOnDataLoss="false")
+    failing = careful.start()
+    try:
+        for job in (careless, careful):
+            wait_until(lambda job=job: flat(job.batches) == ["shop-goes-0", "shop-stays-0"], "the first rows")
+        # Filled before any query can know of it: all of it is read, though the query started long ago.
+        late = topics.make("shop-late", partitions=2)
+        topics.produce(late, [Row(f"late-{number}".encode(), None, number % 2) for number in range(4)])
+        lates = [f"late-{number}" for number in range(4)]
+        wait_until(lambda: flat(careless.batches)[:4] == lates, "a topic that appears")
+        topics.delete(goes)
+        wait_until(lambda: not failing.isActive, "the query that may lose nothing to end")
+        assert reason(failing.exception()).startswith(f"{goes}-0 is gone; what was not read from offset 1 on is lost")
+        topics.produce(stays, ["shop-stays-1"])
+        wait_until(lambda: "shop-stays-1" in flat(careless.batches) or not going_on.isActive, "the other to go on")
+        assert going_on.exception() is None
+    finally:
+        for query in (going_on, failing):
+            query.stop()
+    assert flat(careless.batches) == [*lates, "shop-goes-0", "shop-stays-0", "shop-stays-1"]
+    assert flat(careful.batches) == ["shop-goes-0", "shop-stays-0"]
 
 
 def test_a_query_outlives_its_broker(

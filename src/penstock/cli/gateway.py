@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
         from penstock.gateway.errors import KafkaFailed
     except ImportError as error:
-        return _refuse(f"{error}: install the gateway with pip install 'penstock[gateway]'")
+        return _refuse(f"{error}: this installation of penstock is not whole; install it anew with pip")
     try:
         return uvloop.run(_serve(settings, options.supervised_by))
     except OSError as error:
@@ -110,6 +110,8 @@ def _settings(options: argparse.Namespace) -> "GatewaySettings":
         allowed_origins=tuple(options.allow_origin),
         allowed_hosts=tuple(host.lower() for host in options.allow_host),
         schemas_topic=options.schemas_topic,
+        metrics_addresses=tuple(f"http://{parse_endpoint(address)}/metrics" for address in options.metrics),
+        console_readonly=options.console_readonly,
         request_log=options.request_log,
     )
 
@@ -164,6 +166,14 @@ def _parser() -> argparse.ArgumentParser:
         help="a host name the gateway is reached by; repeatable; on a loopback address only its names are answered",
     )
     add("--schemas-topic", default="_schemas", metavar="NAME", help="where schemas are kept; default: _schemas")
+    add(
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="where a broker shows its metrics, for the console's charts; repeatable",
+    )
+    add("--console-readonly", action="store_true", help="the console shows everything and changes nothing")
     add("--request-log", action="store_true", help="a log line for every request")
     add("--log-level", choices=LEVELS, default="info", help="default: info")
     add("--log-format", choices=FORMATS, default="plain", help="default: plain")

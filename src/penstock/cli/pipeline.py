@@ -66,7 +66,9 @@ def run(
         spark = _session(loaded, master, verbose=verbose)
         view = open_view(as_json=as_json)
         try:
-            with view, PipelineRun(loaded, spark, is_once=once, on_rows=view.rows) as running, _stopped_by(running):
+            running = PipelineRun(loaded, spark, is_once=once, on_rows=view.rows)
+            # Before its queries start, which takes a while: a signal must not cut them off half started.
+            with view, _stopped_by(running), running:
                 running.wait(view.show)
         finally:
             spark.stop()

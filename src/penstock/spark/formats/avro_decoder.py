@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from penstock.spark.errors import BadOption
-from penstock.spark.formats.avro_preparing import check_units, has_complex, prepare
+from penstock.spark.formats.avro_preparing import check_units, prepare_reader
 from penstock.spark.formats.avro_schema import column_type, parse_avro
+from penstock.spark.formats.avro_widening import prepare_writer
 from penstock.spark.formats.columns import (
     BadRecord,
     Decoded,
@@ -40,8 +41,7 @@ class AvroDecoder:
         kind = column_type(self._reader)
         self.spark_type: t.DataType = nullable(kind.spark)
         self._raw, self._wanted = kind.raw, arrow_type(self.spark_type)
-        self._has_members = any(has_complex(one) for one in (self._reader.root, *self._reader.names.values()))
-        self._prepared = prepare(self._reader, is_reader=True, has_members=self._has_members)
+        self._prepared = prepare_reader(self._reader)
         self._by_id: dict[int, ReadOne | str] = {}
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -97,7 +97,7 @@ class AvroDecoder:
             check_units(writer, self._reader)
         except BadOption as error:
             return f"it was written with schema {writer_id}, and {error}"
-        return self._read_with(prepare(writer, is_reader=False, has_members=self._has_members))
+        return self._read_with(prepare_writer(writer, self._reader))
 
     def _read_with(self, writer: Any) -> ReadOne:
         read, reader = fastavro.schemaless_reader, self._prepared

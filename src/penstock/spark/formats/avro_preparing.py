@@ -1,7 +1,8 @@
-"""Avro schemas made ready for fastavro, and what it would overlook between a writer's and a reader's.
+"""The reader's Avro schema made ready for fastavro, and what that would overlook between a writer's and a reader's.
 
 Called by avro_decoder. Logical types are taken off for speed (numbers become times in Arrow), and the branches of a
 complex union are told apart by putting each into a record of one field, which is encoded as the field itself.
+avro_widening does the same to a writer's schema, by the names that are given here.
 """
 
 from typing import Any, cast
@@ -12,33 +13,36 @@ from penstock.spark.errors import BadOption
 from penstock.spark.formats.avro_schema import AvroSchema, branches, is_complex, is_decimal, kind_of, logical_of
 
 
-def has_complex(schema: Any) -> bool:
-    """Whether a column of it is a struct of members; names are not followed."""
-    if isinstance(schema, list):
-        return is_complex(cast("list[Any]", schema)) or any(has_complex(one) for one in cast("list[Any]", schema))
-    if isinstance(schema, dict):
-        inner = cast("dict[str, Any]", schema)
-        parts = [inner.get("items"), inner.get("values"), *(field["type"] for field in inner.get("fields", ()))]
-        return any(has_complex(one) for one in parts)
-    return False
+def member_key(schema: AvroSchema, branch: Any) -> str:
+    """What tells a type of a union from the others."""
+    found = schema.of(branch)
+    name = cast("dict[str, Any]", found).get("name") if isinstance(found, dict) else None
+    return kind_of(found) if name is None else str(name).replace(".", "_")
 
 
-def prepare(schema: AvroSchema, *, is_reader: bool, has_members: bool) -> Any:
+def member_alias(key: str) -> str:
+    """The name of the record that a member's type is put into, without its namespace."""
+    return f"member_of_{key}"
+
+
+def prepare_reader(schema: AvroSchema) -> Any:
     """Parsed again, so that it carries its names; a reference of the registry is written out where it is first used."""
-    written: set[str] = set()
+    # A name without a namespace would take on that of the record it is put into, and be unknown elsewhere.
+    written: dict[str, str] = {}
+    members = 0
 
     def walk(one: Any) -> Any:
-        if isinstance(one, str):
-            if one in schema.names and one not in written:
-                return walk(schema.names[one])
-            return one
+        one = schema.of(one)
         if isinstance(one, list):
             return union(cast("list[Any]", one))
+        if not isinstance(one, dict):
+            return one
         given = {name: value for name, value in cast("dict[str, Any]", one).items() if not name.startswith("__")}
         if "name" in given:
-            if given["name"] in written:
-                return given["name"]
-            written.add(given["name"])
+            name = str(given["name"])
+            if name in written:
+                return written[name]
+            written[name] = given["name"] = name if "." in name else f"penstock_reader.{name}"
         if not is_decimal(given):
             given.pop("logicalType", None)
         for inner in ("items", "values"):
@@ -50,27 +54,22 @@ def prepare(schema: AvroSchema, *, is_reader: bool, has_members: bool) -> Any:
 
     def walk_field(field: dict[str, Any]) -> dict[str, Any]:
         walked = {**field, "type": walk(field["type"])}
-        if is_reader and has_members and "default" in field:
+        if "default" in field:
             walked["default"] = _default_in_members(schema, field["type"], field["default"])
         return walked
 
     def union(one: list[Any]) -> Any:
-        if not (has_members and is_complex(one)):
+        if not is_complex(one):
             return [walk(branch) for branch in one]
-        members = {id(branch): index for index, branch in enumerate(branches(one))}
-        return [branch if kind_of(branch) == "null" else wrap(branch, members[id(branch)]) for branch in one]
+        numbers = {id(branch): index for index, branch in enumerate(branches(one))}
+        return [branch if kind_of(branch) == "null" else wrap(branch, numbers[id(branch)]) for branch in one]
 
     def wrap(branch: Any, index: int) -> Any:
-        found = schema.of(branch)
-        key = str(found["name"]).replace(".", "_") if isinstance(found, dict) and "name" in found else kind_of(found)
-        field = {"name": f"member{index}", "aliases": [key]} if is_reader else {"name": key}
-        name = f"penstock_member.{key}"
-        if name in written and not is_reader:
-            return name
-        # A reader's member has its number in its name, so the same branch elsewhere may need another record.
-        written.add(name := f"{name}_{len(written)}" if is_reader else name)
-        aliases = {"aliases": [f"penstock_member.{key}"]} if is_reader else {}
-        return {"type": "record", "name": name, **aliases, "fields": [{**field, "type": walk(branch)}]}
+        nonlocal members
+        members += 1
+        key, name = member_key(schema, branch), f"penstock_member.number_{members}"
+        field = {"name": f"member{index}", "aliases": [key], "type": walk(branch)}
+        return {"type": "record", "name": name, "aliases": [member_alias(key)], "fields": [field]}
 
     return fastavro.parse_schema(walk(schema.root))
 

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.spark.errors import BadPipeline
 from penstock.spark.pipeline.code import NoSuchCode, load_code, parameters_of
 from penstock.spark.pipeline.durations import interval
-from penstock.spark.pipeline.failures import clean_message
+from penstock.spark.pipeline.failures import CannotStart, clean_message
 from penstock.spark.pipeline.graph import SESSION_PARAMETER
 from penstock.spark.pipeline.loading import LoadedPipeline
 from penstock.spark.pipeline.model_steps import Join, Stateful, Step, Window
@@ -143,7 +143,7 @@ def _stateful(loaded: LoadedPipeline, df: "DataFrame", stateful: Stateful) -> "D
 def _blamed_on(loaded: LoadedPipeline, what: str, path: DataPath) -> Generator[None]:
     try:
         yield
-    except BadPipeline:
+    except (BadPipeline, CannotStart):
         raise
     except PenstockError as fault:
         raise BadPipeline(f"{loaded.document.where(path)}: {what}: {fault}") from fault

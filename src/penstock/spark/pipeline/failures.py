@@ -49,6 +49,10 @@ class QueryFailed(SparkFailure):
         self.is_final = is_final
 
 
+class CannotStart(SparkFailure):
+    """The file is right, but what it needs is not there now; the message begins with file:line. Try again later."""
+
+
 def explain_failure(sink: str, error: BaseException, checkpoint: str) -> QueryFailed:
     """The failure of a query, from what Spark's `query.exception()` or `start()` gave."""
     text = str(error)

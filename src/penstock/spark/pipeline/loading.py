@@ -19,10 +19,10 @@ from penstock.spark.errors import BadPipeline
 from penstock.spark.pipeline.graph import Graph, connect
 from penstock.spark.pipeline.model import Pipeline
 from penstock.spark.pipeline.nearest import did_you_mean
+from penstock.spark.pipeline.option_checks import option_problems
 from penstock.spark.pipeline.paths import resolve_path
 from penstock.spark.pipeline.substitution import override, substitute
 from penstock.spark.pipeline.text import DataPath, Document, parse_document, read_document
-from penstock.spark.pipeline.topic_options import option_problems
 
 # pydantic's words for what is wrong, in ours. What a value is, is never quoted: it may be a password.
 _SENTENCES = {

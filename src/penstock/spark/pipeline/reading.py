@@ -6,8 +6,9 @@ Called by pipeline.building, once per sink: each query has its own progress, and
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.errors import BadPipeline
+from penstock.spark.errors import BadOption, BadPipeline
 from penstock.spark.pipeline.durations import interval
+from penstock.spark.pipeline.failures import CannotStart
 from penstock.spark.pipeline.loading import LoadedPipeline
 from penstock.spark.pipeline.model_sources import Files, PostgresTable, Watermark
 from penstock.spark.pipeline.topic_options import option_text, topic_options
@@ -25,7 +26,9 @@ def open_source(session: "SparkSession", loaded: LoadedPipeline, name: str, quer
             opened = _open_postgres(session, source.postgres)
         except Exception as fault:
             where = loaded.document.where(("sources", name, "postgres"))
-            raise BadPipeline(f"{where}: source `{name}`: {_first_line(fault)}") from fault
+            # A database that is down is nobody's mistake in the file.
+            kind = BadPipeline if _is_mistake(fault) else CannotStart
+            raise kind(f"{where}: source `{name}`: {_first_line(fault)}") from fault
     else:
         options = topic_options(loaded, source, query)
         reader = session.readStream if source.is_streaming else session.read
@@ -60,6 +63,13 @@ def _open_postgres(session: "SparkSession", table: PostgresTable) -> "DataFrame"
         cursor.execute(query)
         rows = cursor.fetch_arrow_table()
     return session.createDataFrame(rows)
+
+
+def _is_mistake(fault: Exception) -> bool:
+    """A URL that is none, a table that is not there, SQL that is none."""
+    from adbc_driver_manager.dbapi import ProgrammingError
+
+    return isinstance(fault, BadOption | ProgrammingError)
 
 
 def _first_line(fault: Exception) -> str:

@@ -13,7 +13,7 @@ from penstock.spark.pipeline.durations import interval
 from penstock.spark.pipeline.loading import LoadedPipeline
 from penstock.spark.pipeline.model import Trigger
 from penstock.spark.pipeline.model_sinks import TABLE_KINDS, Console, Sink
-from penstock.spark.pipeline.topic_options import kafka_options, option_text
+from penstock.spark.pipeline.sink_options import table_options, written_topic_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def start_query(
     elif trigger.every_ms is not None:
         writer = writer.trigger(processingTime=interval(trigger.every_ms))
     if sink.topic is not None:
-        writer = writer.format("penstock").options(**topic_options(loaded, sink, name))
+        writer = writer.format("penstock").options(**written_topic_options(loaded, sink, query_name(loaded, name)))
     elif sink.console is not None:
         writer = writer.foreachBatch(_console_batch(name, sink.console, on_rows))
     else:
@@ -81,7 +81,12 @@ def start_query(
             if not table:
                 # Kept for all batches: a new one looks through the whole table for what a dead run has left.
                 table.append(_open_table(loaded, name, sink, query_id[0]))
-            written[batch_id] = table[0].write_batch(batch, batch_id).rows
+            done = table[0].write_batch(batch, batch_id)
+            if done.skipped:
+                # Its rows are in the table, but whoever wrote them may have died before Spark had the state behind them
+                # (windows, joins): a batch that nobody works through leaves that state behind, and fails the query.
+                batch.write.format("noop").mode("overwrite").save()
+            written[batch_id] = done.rows
             if len(written) > _ROWS_KEPT:
                 del written[min(written)]
 
@@ -103,28 +108,6 @@ def _for_topic(df: "DataFrame", sink: Sink) -> "DataFrame":
     elif sink.key is not None:
         df = df.withColumn("key", functions.expr(sink.key))
     return df.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
-
-
-def topic_options(loaded: LoadedPipeline, sink: Sink, name: str) -> dict[str, str]:
-    assert sink.topic is not None
-    options = kafka_options(loaded) | {
-        "topic": sink.topic,
-        "delivery": sink.delivery,
-        "queryName": query_name(loaded, name),
-    }
-    return options | {key: option_text(value) for key, value in sink.options.items()}
-
-
-def table_options(loaded: LoadedPipeline, sink: Sink) -> dict[str, Any]:
-    """In the words of penstock.spark.tables; what was not said is left out."""
-    table = sink.delta or sink.iceberg or sink.parquet or sink.postgres
-    assert table is not None
-    given = {
-        name: value for name, value in table.model_dump(exclude={"options"}).items() if value not in (None, [], {})
-    }
-    if "path" in given:
-        given["path"] = loaded.resolve(given["path"])
-    return given | {"mode": sink.mode} | table.options
 
 
 def _open_table(loaded: LoadedPipeline, name: str, sink: Sink, query_id: str) -> "TableSink":

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _kafka: Any = confluent_kafka.admin
 
 DEADLINE_S = 60.0
+# A look at the settings is a courtesy: no task should wait long for it.
+CHECK_S = 10.0
+# The client ends each request at its own deadline and says why; whoever waits for that waits a little longer.
+_GRACE_S = 10.0
 _PAUSE_S = 0.05
 _NOT_ALLOWED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
 
@@ -65,7 +69,7 @@ def _make(options: "WriteOptions", topic: MarkerTopic) -> None:
     admin = _admin(options)
     made = admin.create_topics([wanted], operation_timeout=DEADLINE_S, request_timeout=DEADLINE_S)
     try:
-        made[topic.name].result(DEADLINE_S)
+        made[topic.name].result(DEADLINE_S + _GRACE_S)
     except KafkaException as refused:
         name = refused.args[0].name()
         if name == "TOPIC_ALREADY_EXISTS":
@@ -90,9 +94,9 @@ def _check_once(options: "WriteOptions", topic: MarkerTopic) -> None:
         return
     resource = _kafka.ConfigResource(_kafka.ResourceType.TOPIC, topic.name)
     admin = _admin(options)
-    asked = admin.describe_configs([resource], request_timeout=DEADLINE_S)
+    asked = admin.describe_configs([resource], request_timeout=CHECK_S)
     try:
-        policy = str(asked[resource].result(DEADLINE_S)["cleanup.policy"].value)
+        policy = str(asked[resource].result(CHECK_S + _GRACE_S)["cleanup.policy"].value)
     except (KafkaException, KeyError):
         # Whoever may not ask may still write: the operator who gave the rights has made the topic.
         policy = topic.cleanup_policy

@@ -9,6 +9,7 @@ Laws:
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,9 +94,19 @@ class RowProducer:
         if given_up is not None and not self._is_transactional:
             raise self.failure(given_up, "writing")
 
+    def hear(self) -> None:
+        """Let the client say what it knows of its brokers: it does so only while it is waited for."""
+        with suppress(KafkaException, SystemError):
+            self.client.poll(0)
+
     @property
     def last_words(self) -> str | None:
         return None if self._last_words is None else self._last_words.str()
+
+    @property
+    def is_shut_out(self) -> bool:
+        """Whether the last that was heard is that a name or a password is wrong."""
+        return self._last_words is not None and self._last_words.name() == "_AUTHENTICATION"
 
     def guarded(self, call: Callable[[], T], doing: str = "writing") -> T:
         """What librdkafka raises, as one of ours."""

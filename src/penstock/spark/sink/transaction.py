@@ -93,9 +93,15 @@ class TransactionalProducer(RowProducer):
                 return
             except KafkaException as raised:
                 error = raised.args[0]
+                self.hear()
                 # A row that was refused says more than the transaction that cannot be committed for it.
                 if not is_fatal(error):
                     self.raise_failed()
+                if self.last is None and self.is_shut_out:
+                    # Whoever was never let in need not wait to be.
+                    raise WriteFailed(
+                        f"the brokers at {self.brokers} did not admit us while {doing}: {self.last_words}"
+                    ) from None
                 if not error.retriable() or time.monotonic() >= deadline:
                     raise self.failure(error, doing) from None
             except SystemError as confused:

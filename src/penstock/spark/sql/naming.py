@@ -2,7 +2,8 @@
 
 Called by cli.sql, before anything is asked of a broker. Laws:
 - A name is a topic's unless a WITH clause has given it away earlier in the same scope.
-- Only queries: whatever would change something (INSERT, DROP, SET …) is refused before it is run, wherever it stands.
+- Only queries: whatever would change something (INSERT, DROP, SET …) is refused before it is run, wherever it stands;
+  so are functions that call any method there is in Java, which may do anything.
 - Nothing here analyses or runs the query; a name that is no topic is somebody else's error.
 """
 
@@ -28,11 +29,18 @@ _NO_QUERIES = frozenset(
         "UnresolvedExecuteImmediate",
         "ScriptTransformation",
         "AutoCdcInto",
+        "CompoundBody",
         "CreateTable",
         # IDENTIFIER(…) may stand for the target of an INSERT, and is no topic's name until the query is run.
         "PlanWithUnresolvedIdentifier",
     }
 )
+# Functions that call a method of any class, by a name that is known only when it is called.
+_METHOD_CALLERS = frozenset({"reflect", "java_method", "try_reflect"})
+# A name that is made up may become any of them.
+_MADE_UP = "ExpressionWithUnresolvedIdentifier"
+# Without one of these in it, no query names them; ${…} is replaced by a setting's value before it is parsed.
+_SUSPICIOUS = ("reflect", "java_method", "identifier", "${")
 
 
 class BadQuery(SparkFailure):
@@ -44,6 +52,8 @@ def topics_of(spark: "SparkSession", query: str) -> list[str]:
     session: Any = spark
     plan = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
     _refuse_commands(session._jvm, plan)
+    if any(word in query.lower() for word in _SUSPICIOUS):
+        _refuse_methods(session._jvm, plan)
     found: dict[str, None] = {}
     for parts in _relations(plan, frozenset()):
         if len(parts) == 1:
@@ -105,11 +115,42 @@ def _refuse_commands(jvm: Any, plan: Any) -> None:
     while waiting:
         node = waiting.pop()
         if node.getClass().getSimpleName() in _NO_QUERIES or any(command.isInstance(node) for command in commands):
-            raise BadQuery(
-                "only queries are run here: SELECT, WITH, FROM, TABLE or VALUES, and in them nothing that writes, "
-                "calls a program or makes up a name (IDENTIFIER)"
-            )
+            raise _no_query()
         waiting += [*_each(node.children()), *_each(node.innerChildren())]
+
+
+def _refuse_methods(jvm: Any, plan: Any) -> None:
+    """Through every part of every node, not only its expressions: those of a named window are not among them."""
+    loader = plan.getClass().getClassLoader()
+    product, iterable = (
+        jvm.java.lang.Class.forName(name, False, loader) for name in ("scala.Product", "scala.collection.Iterable")
+    )
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if not hasattr(node, "getClass"):
+            continue  # a text or a number, which Python has as its own
+        kind = node.getClass().getSimpleName()
+        if kind == _MADE_UP:
+            raise _no_query()
+        if kind == "UnresolvedFunction" and [*_each(node.nameParts())][-1].lower() in _METHOD_CALLERS:
+            raise _no_query()
+        if iterable.isInstance(node):
+            waiting += _all(node.iterator())
+        elif product.isInstance(node):
+            waiting += _all(node.productIterator())
+
+
+def _all(iterator: Any) -> Iterator[Any]:
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _no_query() -> BadQuery:
+    return BadQuery(
+        "only queries are run here: SELECT, WITH, FROM, TABLE or VALUES, and in them nothing that writes, calls a "
+        "program or a method (reflect) or makes up a name (IDENTIFIER)"
+    )
 
 
 def _refuse_twins(names: Iterable[str]) -> None:

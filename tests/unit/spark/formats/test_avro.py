@@ -176,6 +176,94 @@ def test_a_new_field_of_a_complex_union_has_its_default(
     assert rows == [{"id": 1, "u": expected}]
 
 
+IN = record(("a", "int"), name="In")
+IN_LATER = record(("a", "long"), name="In") | {"aliases": ["shop.Old"]}
+DATE = {"type": "int", "logicalType": "date"}
+
+
+@pytest.mark.parametrize(
+    ("was", "value", "kind", "expected"),
+    [
+        ("string", "s", ["string", "int"], {"member0": "s", "member1": None}),
+        (["null", "string"], "s", ["null", "string", "int"], {"member0": "s", "member1": None}),
+        (["null", "string"], None, ["null", "string", "int"], None),
+        ("int", 5, ["string", "long"], {"member0": None, "member1": 5}),
+        (["string", "int"], 5, ["null", "string", "double"], {"member0": None, "member1": 5.0}),
+        # The same type before a wider one, wherever it stands.
+        ("int", 5, ["long", "int", "string"], {"member0": None, "member1": 5, "member2": None}),
+        # Two of the writer's belong to one of the reader's.
+        (["int", "long", "string"], 5, ["string", "long"], {"member0": None, "member1": 5}),
+        (["bytes", "boolean"], b"text", ["boolean", "string"], {"member0": None, "member1": "text"}),
+        (IN, {"a": 3}, ["string", IN_LATER], {"member0": None, "member1": {"a": 3}}),
+        (
+            ["null", IN | {"name": "shop.Old"}],
+            {"a": 3},
+            ["null", "string", IN_LATER],
+            {"member0": None, "member1": {"a": 3}},
+        ),
+        (DATE, date(1970, 1, 4), ["string", DATE], {"member0": None, "member1": date(1970, 1, 4)}),
+        (
+            {"type": "array", "items": "int"},
+            [1],
+            {"type": "array", "items": ["string", "long"]},
+            [{"member0": None, "member1": 1}],
+        ),
+        # A union of several, read as one type, beside others that are structs of members.
+        (["string", "int"], "s", ["null", "string"], "s"),
+    ],
+)
+def test_a_type_that_became_one_of_several_is_read_as_the_member_it_is(
+    registry: FakeRegistry, was: Any, value: Any, kind: Any, expected: Any
+) -> None:
+    old, new = record(("u", was), ("other", ["int", "string"])), record(("u", kind), ("other", ["int", "string"]))
+    first = registry.register("orders-value", old)
+    registry.register("orders-value", new)
+    written = framed(first, encoded(old, {"u": value, "other": 1}))
+    (row,) = values_of([written], value_format="avro", schema_registry_url=registry.url)
+    assert row == {"u": expected, "other": {"member0": 1, "member1": None}}
+
+
+@pytest.mark.parametrize("name", ["Order", "shop.Order"])
+def test_a_record_used_in_several_places_is_read_in_each_as_the_reader_has_it(
+    registry: FakeRegistry, name: str
+) -> None:
+    """Defined where nobody reads it, then inside a union, then plainly: by name wherever it was defined before."""
+    used = record(("v", "int"), name="Used")
+    old = record(("gone", used), ("u", ["null", "Used"]), ("plain", "Used"), ("again", "Used"), name=name)
+    later = record(("v", ["string", "long"]), name="Used")
+    new = record(
+        ("u", ["null", "string", later]),
+        ("plain", "Used"),
+        ("again", ["Used", "int"]),
+        ("more", ["int", "Used"]),
+        name=name,
+    )
+    new["fields"][3]["default"] = 0
+    first, second = registry.register("orders-value", old), registry.register("orders-value", new)
+    values = [
+        framed(first, encoded(old, {"gone": {"v": 1}, "u": {"v": 2}, "plain": {"v": 3}, "again": {"v": 0}})),
+        framed(second, encoded(new, {"u": {"v": 4}, "plain": {"v": "five"}, "again": 7, "more": {"v": 6}})),
+    ]
+
+    def v(number: int) -> dict[str, Any]:
+        return {"v": {"member0": None, "member1": number}}
+
+    assert values_of(values, value_format="avro", schema_registry_url=registry.url) == [
+        {
+            "u": {"member0": None, "member1": v(2)},
+            "plain": v(3),
+            "again": {"member0": v(0), "member1": None},
+            "more": {"member0": 0, "member1": None},
+        },
+        {
+            "u": {"member0": None, "member1": v(4)},
+            "plain": {"v": {"member0": "five", "member1": None}},
+            "again": {"member0": None, "member1": 7},
+            "more": {"member0": None, "member1": v(6)},
+        },
+    ]
+
+
 def test_a_given_schema_reads_what_the_registry_names(registry: FakeRegistry) -> None:
     wide = record(("id", "long"), ("name", "string"))
     number = registry.register("other", wide)

@@ -1,9 +1,12 @@
 """`penstock pipeline` as a command: what it prints, its exit codes, and that it leaves Spark alone until needed."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 
 from penstock.cli import pipeline, pipeline_view
 from penstock.cli.app import CommandGroup
+from penstock.spark.pipeline import running
 from penstock.spark.pipeline.progress import SinkProgress
 from penstock.spark.pipeline.writing import ConsoleRows
 
@@ -97,6 +101,9 @@ def test_a_status_shows_the_checkpoint_and_the_last_words_of_a_killed_run(tmp_pa
 
 
 def test_neither_help_nor_validate_import_spark(file: Path) -> None:
+    # Sinks of every kind: their options are checked too.
+    kinds = ("topic: t", "delta: {path: d}", "iceberg: {path: i}", "postgres: {url: 'postgresql://h/d', table: t}")
+    file.write_text(TEXT + "".join(f"  s{at}: {{input: rows, {kind}}}\n" for at, kind in enumerate(kinds)))
     code = (
         "import sys; from typer.testing import CliRunner; from penstock.cli import pipeline\n"
         "assert 'pydantic' not in sys.modules and 'yaml' not in sys.modules\n"
@@ -105,6 +112,43 @@ def test_neither_help_nor_validate_import_spark(file: Path) -> None:
         "assert not {'pyspark', 'pyarrow', 'numba'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_while_queries_start_ends_the_run_when_they_have(
+    file: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    steps: list[str] = []
+
+    class Run:
+        """Stands for a PipelineRun on Spark, which takes seconds to start its queries."""
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def __enter__(self) -> "Run":
+            os.kill(os.getpid(), number)
+            steps.append("started")
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            steps.append("closed")
+
+        def ask_to_stop(self) -> None:
+            steps.append("asked")
+
+        def wait(self, _: object) -> None:
+            steps.append("waited")
+
+    class Session:
+        def stop(self) -> None:
+            steps.append("ended")
+
+    monkeypatch.setattr(running, "PipelineRun", Run)
+    monkeypatch.setattr(pipeline, "_session", lambda *_, **__: Session())
+    before = signal.getsignal(number)
+    assert run("run", str(file), "--json") == (0, "", f"warning: {file}:5:3: source `spare` leads to no sink\n")
+    assert steps == ["asked", "started", "waited", "closed", "ended"]
+    assert signal.getsignal(number) is before
 
 
 def test_progress_is_a_line_per_batch_and_json_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,20 @@ START_FORMS = "`sources.orders.start`: write `earliest`, `latest`, a time as 202
          "startingTimestamp"),
         ("sources:\n", "  options: {security.protocol: SSSL}\nsources:\n", "p.yaml:5:13: "
          "kafka.security.protocol is SSSL"),
+        ("delta: {path: table}", "topic: t\n    options: {deliverie: twice}", "p.yaml:26:15: sink `table`: unknown "
+         "option deliverie: did you mean delivery?"),
+        ("delta: {path: table}", "topic: t\n    options: {kafka.acks: all, transaction.timeout.ms: soon}",
+         "p.yaml:26:32: sink `table`: transaction.timeout.ms is soon; it must be a whole number"),
+        ("delta: {path: table}", "topic: t\n    options:\n      kafka.security.protocl: SSL", "p.yaml:27:7: sink "
+         "`table`: unknown option kafka.security.protocl: did you mean kafka.security.protocol?"),
+        ("delta: {path: table}", "topic: t\n    options: {value.format: avro}", "p.yaml:26:15: sink `table`: "
+         "value.format is an option of sources"),
+        ("delta: {path: table}", "topic: t\n    options: {startingOffsets: earliest}", "p.yaml:26:15: sink `table`: "
+         "startingOffsets is an option of sources"),
+        ("delta: {path: table}", "delta: {path: table, options: {compresion: gzip}}", "p.yaml:25:36: sink `table`: "
+         "unknown option compresion: did you mean compression?"),
+        ("delta: {path: table}", "postgres: {url: mysql://u:hunter2@h/d, table: t}", "p.yaml:25:5: sink `table`: a "
+         "PostgreSQL table needs url=postgresql://"),
         ("  small:\n", "  orders:\n", "p.yaml:19:3: the name `orders` is taken already, at p.yaml:6:3"),
         ("  small:\n", "  priced:\n", "p.yaml:19:3: `priced` stands here twice; the first is on line 14"),
         ("input: priced", "input: small", "p.yaml:19:3: the steps read each other in a circle: small -> small"),
@@ -137,6 +151,18 @@ def test_all_mistakes_of_the_model_are_told_at_once(tmp_path: Path) -> None:
     told = problems(GOOD.replace("topic:", "topik:").replace("path: table", "pfad: table"), tmp_path)
     assert "p.yaml:7:5" in told
     assert "p.yaml:25:13" in told
+
+
+def test_what_is_wrong_with_all_topics_is_said_once_and_each_sink_for_itself(tmp_path: Path) -> None:
+    text = GOOD.replace("sources:\n", "  options: {security.protocol: SSSL}\nsources:\n", 1)
+    text = text.replace("delta: {path: table}", "topic: t")
+    assert problems(text, tmp_path).count("SSSL") == 1
+    two = GOOD.replace("delta: {path: table}", "topic: t\n    options: {topik: x}")
+    two += "  other: {input: small, topic: u, options: {delivery: twice, includeHeaders: true}}\n"
+    assert problems(two, tmp_path).splitlines() == [
+        "p.yaml:26:15: sink `table`: unknown option topik: did you mean topic?",
+        "p.yaml:27:45: sink `other`: delivery is twice; there are exactly-once, at-least-once",
+    ]
 
 
 def test_a_step_that_leads_nowhere_is_a_warning(tmp_path: Path) -> None:

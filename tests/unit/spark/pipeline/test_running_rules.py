@@ -1,20 +1,21 @@
 """The rules of a run that need no Spark: what reports add up to, what failures say, when there is another try."""
 
+import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock.spark.errors import BadPipeline, DataLost
 from penstock.spark.pipeline.durations import parse_duration_ms
-from penstock.spark.pipeline.failures import clean_message, explain_failure
+from penstock.spark.pipeline.failures import CannotStart, clean_message, explain_failure
 from penstock.spark.pipeline.loading import LoadedPipeline, parse_pipeline
 from penstock.spark.pipeline.model import Restarts
 from penstock.spark.pipeline.progress import SinkProgress, lag_of
+from penstock.spark.pipeline.reading import open_source
 from penstock.spark.pipeline.running import next_pause_ms, refuse_endless
+from penstock.spark.pipeline.sink_options import table_options, written_topic_options
 from penstock.spark.pipeline.topic_options import topic_options
-from penstock.spark.pipeline.writing import table_options
-from penstock.spark.pipeline.writing import topic_options as sink_options
 
 TEXT = """\
 name: p
@@ -126,6 +127,24 @@ def test_a_checkpoint_of_another_plan_is_final_and_says_what_to_do() -> None:
     assert not explain_failure("s", RuntimeError("anything else"), "/c/s").is_final
 
 
+def test_a_database_that_is_down_is_no_mistake_in_the_file(tmp_path: Path) -> None:
+    def open_table(url: str) -> None:
+        text = TEXT.replace("  old:", f"  prices: {{postgres: {{url: '{url}', table: t}}}}\n  old:")
+        open_source(cast("Any", None), parse_pipeline(text, tmp_path, "p.yaml"), "prices", "p-out")
+
+    (tmp_path / "mine.py").write_text("class Counter: ...\n")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(
+            CannotStart, match=r"^p.yaml:8:12: source `prices`: PostgreSQL cannot be reached: .*"
+        ) as told:
+            open_table(f"postgresql://u:hunter2@{address}/d")
+    assert "hunter2" not in str(told.value)
+    with pytest.raises(BadPipeline, match=r"^p.yaml:8:12: source `prices`: the PostgreSQL url is not valid"):
+        open_table("postgresql://u:hunter2@h:x/d")
+
+
 def test_timers_of_processing_time_and_once_do_not_go_together(loaded: LoadedPipeline) -> None:
     with pytest.raises(BadPipeline, match=r"^p.yaml:12:71: step `counted` has timers of processing time"):
         refuse_endless(loaded)
@@ -151,7 +170,7 @@ def test_a_topics_options_are_the_kafka_sources(loaded: LoadedPipeline) -> None:
 
 
 def test_a_sinks_options_are_the_writers(loaded: LoadedPipeline, tmp_path: Path) -> None:
-    out = sink_options(loaded, loaded.pipeline.sinks["out"], "out")
+    out = written_topic_options(loaded, loaded.pipeline.sinks["out"], "p-out")
     assert (out["topic"], out["delivery"], out["kafka.linger.ms"]) == ("t", "at-least-once", "5")
     assert table_options(loaded, loaded.pipeline.sinks["table"]) == {
         "path": str(tmp_path / "t"),
