@@ -1,6 +1,6 @@
 """What tests of a cluster do with it, with librdkafka. Used by the tests beside it."""
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing import PenstockCluster
@@ -47,17 +47,6 @@ class Client:
             self.errors.append(error)
         else:
             self.acked.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
-
-    def ends(self, cluster: PenstockCluster, topic: str, partitions: int = 3) -> list[int]:
-        """Where each partition ends for readers; a leader that does not know yet what is committed says so instead."""
-        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends", **QUICK})
-        try:
-            asked = [TopicPartition(topic, partition) for partition in range(partitions)]
-            return [consumer.get_watermark_offsets(one, DEADLINE_S)[1] for one in asked]
-        except KafkaException:
-            return []
-        finally:
-            consumer.close()
 
     def read_all(self, cluster: PenstockCluster, topic: str, partitions: int = 3, **settings: object) -> list[bytes]:
         """Every committed value, partition by partition, in the order of the log."""

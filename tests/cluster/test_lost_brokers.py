@@ -70,8 +70,6 @@ def test_a_wiped_broker_is_filled_again_before_it_counts(cluster: PenstockCluste
     cluster.terminate(2)
     cluster.terminate(3)
     assert eyes.wait(lambda: {state.leader for state in eyes.partitions("orders")} == {1}, DEADLINE_S)
-    # It had just come in sync: how much is committed it learns as the others leave the in-sync sets.
-    assert eyes.wait(lambda: client.ends(cluster, "orders") == [NUMBERS // 3] * 3, DEADLINE_S), "not all of it is there"
     assert client.read_all(cluster, "orders") == in_partition_order(NUMBERS)
 
 
