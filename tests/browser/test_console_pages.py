@@ -256,8 +256,13 @@ def test_the_keyboard_reaches_everything_in_order(visit: Any) -> None:
     page: Page = visit("/groups")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.evaluate("document.querySelector('main h1').dataset.drawn = 'once'")
     page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
     page.keyboard.press("Tab")
+    # What is focused stays: the step to #main must not draw the page anew, whenever the browser tells of it.
+    page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done)))")
+    expect(page.locator("main h1[data-drawn=once]")).to_be_attached()
     assert page.evaluate("document.activeElement.closest('main') !== null")
     page.get_by_role("link", name="Topics", exact=True).press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics")

@@ -21,10 +21,14 @@ export class Router {
   constructor(routes, show) {
     this.routes = routes;
     this.show = show;
+    this.shown = null;
   }
 
   start() {
-    addEventListener("popstate", () => this.draw(false));
+    addEventListener("popstate", () => {
+      // A step inside the page, as of the skip link: drawn again, the page would lose the focus it just got.
+      if (here() !== this.shown) this.draw(false);
+    });
     document.addEventListener("click", (event) => {
       const link = event.target.closest("a[href]");
       const isOurs = link && link.origin === location.origin && (link.pathname === BASE || link.pathname.startsWith(`${BASE}/`));
@@ -46,11 +50,13 @@ export class Router {
   // The same page with other parameters: the address follows, the page does what is needed by itself.
   update(parameters, isStep = false) {
     const path = withQuery(location.pathname, parameters);
-    if (path === location.pathname + location.search) return;
+    if (path === here()) return;
     history[isStep ? "pushState" : "replaceState"](null, "", path);
+    this.shown = here();
   }
 
   draw(isMove) {
+    this.shown = here();
     const parts = location.pathname.split("/").slice(1).map(decode);
     const rest = parts[0] === "console" ? parts.slice(1).filter((part) => part !== "") : [];
     for (const [pattern, load] of this.routes) {
@@ -59,6 +65,10 @@ export class Router {
     }
     return this.show(null, {}, {}, isMove);
   }
+}
+
+function here() {
+  return location.pathname + location.search;
 }
 
 function match(pattern, parts) {
