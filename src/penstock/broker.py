@@ -29,6 +29,7 @@ from penstock.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.handlers.context import HandlerContext, Node
 from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.final_refusals import FinalRefusals
 from penstock.handlers.inquiries import TransactionInquiries
 from penstock.handlers.internal_topics import InternalTopics
 from penstock.handlers.marker_sending import MarkerSender
@@ -184,6 +185,7 @@ class Broker:
             write_markers=self.markers.write,
             inquiries=self._inquiries,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
+            final_refusals=FinalRefusals(),
             producer_ids=self._producer_ids,
             telemetry=Reception(self.image, config, self.clock, self.rng, self.disk, self.metrics),
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,

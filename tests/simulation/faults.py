@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tests.simulation.checks import Checks
 from tests.simulation.cluster import Node, SimulatedCluster
 
+DISK_KEPT_ROUNDS_MAX = 60
 CLIENTS = [f"10.0.1.{number}" for number in range(1, 13)]
 
 
@@ -425,6 +426,11 @@ class Faults:
         await asyncio.sleep(self.chance.uniform(0.1, 1))
         node.start()
         await asyncio.sleep(self.chance.uniform(2, 5))
+        for _ in range(DISK_KEPT_ROUNDS_MAX):
+            if self._in_sync_everywhere() - {node.id}:
+                break
+            # It may have become the last in sync of something: then nobody would pull this disk of all disks.
+            await asyncio.sleep(0.5)
         self._tell(f"the disk of {node.host} is replaced")
         node.kill()
         node.wipe()

@@ -95,6 +95,17 @@ class PartitionChanges:
             raise PartitionMoved(partition_state(item) if item is not None else None)
         raise IneligibleReplica(next(node for node, life in lives.items() if not holds(life, reads[life.key])))
 
+    async def still_leads(self, topic_id: TopicId, index: int, leader_epoch: int) -> bool:
+        """Whether this broker leads in `leader_epoch` by the store itself, at some moment after the question.
+
+        The image may be behind: a broker cut off from the store goes on in an epoch that is over. Raises Unavailable.
+        """
+        item = await self._store.get(self._layout.partition(topic_id, index))
+        if item is None:
+            return False
+        state = partition_state(item)
+        return state.leader == self._membership.node_id and state.leader_epoch == leader_epoch
+
     async def hand_over(self, places: Iterable[Place]) -> list[Place]:
         """Before a clean stop: others lead, and this broker leaves the ISRs. Gives what it could not give away."""
         node = self._membership.node_id

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.cluster.image import ClusterImage
     from penstock.cluster.partition_changes import PartitionChanges
     from penstock.handlers.fetch_sessions import FetchSessions
+    from penstock.handlers.final_refusals import FinalRefusals
     from penstock.handlers.inquiries import TransactionInquiries
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.replication.in_sync import InSyncReplicas
@@ -168,6 +169,7 @@ class HandlerContext:
     write_markers: "WriteMarkers"  # to the partitions led here
     inquiries: "TransactionInquiries"
     fetch_sessions: "FetchSessions"
+    final_refusals: "FinalRefusals"
     producer_ids: "ProducerIds"
     telemetry: "Reception"
     # Makes an internal topic if it is not there yet.

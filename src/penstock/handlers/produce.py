@@ -19,6 +19,7 @@ from penstock.errors import (
     UnsupportedCompressionType,
 )
 from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
+from penstock.handlers.final_refusals import FINAL
 from penstock.handlers.leader_hints import endpoints_of, leader_hint
 from penstock.handlers.transactional_produce import AskFirst, Refused, ask_first, verify
 from penstock.log.intake import admit
@@ -100,6 +101,12 @@ def _append_all(
                 result, wait = _append(context, topic, index, records, produce, now_ms)
                 if wait is not None:
                     waits.append((wait, answers, len(answers)))
+            except FINAL as error:
+                failed = True
+                assert isinstance(topic, HostedTopic)
+                partition = context.replicas.partition_of(topic, index)
+                waits.append((context.final_refusals.make_sure(context, partition, error), answers, len(answers)))
+                result = _refusal(index, error)
             except PenstockError as error:
                 failed = True
                 result = _refusal(index, error, leader_hint(context, key, index, error))
@@ -257,6 +264,7 @@ def _answer_later(
                 assert isinstance(error, PenstockError)
                 failed = True
                 answers[slot] = _refusal(answers[slot].partition, error)
+                context.metrics.request_errors.child("Produce", error.code.name).value += 1
         hints = _hinted_endpoints(context, results) if failed else ()
         answer.set_result(encode_produce_response(version, correlation_id, results, throttle_ms, hints))
 

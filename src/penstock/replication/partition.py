@@ -265,11 +265,14 @@ class Partition:
 
     def advance(self) -> None:
         """See whether more is committed, and answer those who waited for it."""
-        progress = self.progress
-        if progress is None:
-            return
-        if progress.may_commit(self.log.config.min_insync_replicas):
-            end = progress.committed_end(self.log.next_offset, self._high_watermark, _now())
+        log, progress = self.log, self.progress
+        if progress is not None and progress.may_commit(log.config.min_insync_replicas):
+            own_end = log.next_offset
+            if log.config.durability == "fsync-all" and log.durable_offset < own_end:
+                # Followers sync before they ask for more; read must not be what this copy alone might forget.
+                own_end = log.durable_offset
+                self._sync_if_needed()
+            end = progress.committed_end(own_end, self._high_watermark, _now())
             if end > self._high_watermark:
                 self._raise_high_watermark(end)
         self._acknowledge()
@@ -412,7 +415,7 @@ class Partition:
             if isinstance(error, PenstockError):
                 self._fail_acks(error)
             elif error is None:
-                self._acknowledge()
+                self.advance()
 
         log.sync.wait_for(log.next_offset).add_done_callback(synced)
 

@@ -183,14 +183,26 @@ async def test_the_last_one_in_sync_answers_only_from_stable_storage(partition: 
 
 
 @pytest.mark.parametrize("settings", [{"min_insync_replicas": 2, "durability": "fsync-all"}])
+async def test_with_fsync_all_nobody_reads_what_the_leader_might_forget(partition: Partition) -> None:
+    assert partition.safe(send(partition), 1) is None
+    hear(partition, NEAR, 1)
+    hear(partition, FAR, 1)
+    assert partition.log.durable_offset == 0
+    assert partition.high_watermark == 0, "the others have synced it, we have not"
+    await partition.log.sync.wait_for(Offset(1))
+    assert partition.high_watermark == 1, "and nobody has to ask again"
+
+
+@pytest.mark.parametrize("settings", [{"min_insync_replicas": 2, "durability": "fsync-all"}])
 async def test_with_fsync_all_the_leaders_own_copy_is_synced_too(partition: Partition) -> None:
     safe = partition.safe(send(partition), ALL)
     hear(partition, NEAR, 1)
     hear(partition, FAR, 1)
-    assert partition.high_watermark == 1
     assert safe is not None
+    assert not safe.done()
     await safe
     assert partition.log.durable_offset == 1
+    assert partition.high_watermark == 1
 
 
 async def test_a_partition_that_loses_its_last_follower_commits_what_it_writes(partition: Partition) -> None:

@@ -1,0 +1,83 @@
+"""handlers.final_refusals: only who certainly leads tells a producer that its sequence or epoch is wrong."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.unit.handlers.test_produce import BY_NAME, batch, code, decode, start, to
+
+from penstock.cluster.store import Ambiguous, Unavailable
+from penstock.errors import ErrorCode
+from penstock.handlers import final_refusals
+from penstock.handlers.final_refusals import ASKING_MAX
+
+HOLE = batch(producer_id=1, producer_epoch=1, base_sequence=50)
+OLDER = batch(producer_id=1, producer_epoch=0, base_sequence=1)
+LONG_AGO = batch(producer_id=1, producer_epoch=1, base_sequence=0)
+
+
+@pytest.fixture
+async def written(node: Any) -> Any:
+    """A broker that has seven batches of producer 1: more than it keeps in mind."""
+    await node.create("orders")
+    for sequence in range(7):
+        assert await code(node, batch(producer_id=1, producer_epoch=1, base_sequence=sequence)) is ErrorCode.NONE
+    return node
+
+
+def answer_with(node: Any, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    async def still_leads(*_: Any) -> bool:
+        if isinstance(answer, asyncio.Event):
+            return await answer.wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(node.context.partition_changes, "still_leads", still_leads)
+
+
+async def test_a_leader_tells_what_is_wrong(written: Any) -> None:
+    assert await code(written, HOLE) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await code(written, OLDER) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await code(written, LONG_AGO) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("answer", [False, Unavailable("away"), Ambiguous("lost")])
+async def test_who_may_be_deposed_says_nothing_final(
+    written: Any, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    answer_with(written, monkeypatch, answer)
+    errors = written.context.metrics.request_errors.child("Produce", "NOT_LEADER_OR_FOLLOWER")
+    before = errors.value
+    for records in (HOLE, OLDER, LONG_AGO):
+        assert await code(written, records, acks=-1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert errors.value == before + 3
+    assert written.partition("orders").log.next_offset == 7
+
+
+async def test_a_store_that_never_answers_is_not_waited_for_long(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(written, monkeypatch, asyncio.Event())
+    monkeypatch.setattr(final_refusals, "ASKING_S_MAX", 0.01)
+    assert await code(written, HOLE) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_nonsense_does_not_keep_the_store_busy(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = asyncio.Event()
+    answer_with(written, monkeypatch, store)
+    body = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, HOLE))]}
+    waiting = [start(written, BY_NAME, body) for _ in range(ASKING_MAX)]
+    assert await code(written, HOLE) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    store.set()
+    for answer in waiting:
+        result = decode(await answer, BY_NAME).responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await code(written, HOLE) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_the_store_says_who_leads_in_which_epoch(written: Any) -> None:
+    partition, changes = written.partition("orders"), written.context.partition_changes
+    assert await changes.still_leads(partition.topic_id, 0, partition.leader_epoch)
+    assert not await changes.still_leads(partition.topic_id, 0, partition.leader_epoch + 1)
+    assert not await changes.still_leads(partition.topic_id, 1, partition.leader_epoch)
+    assert not await changes.still_leads(uuid4(), 0, partition.leader_epoch)
