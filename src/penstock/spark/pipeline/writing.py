@@ -81,12 +81,7 @@ def start_query(
             if not table:
                 # Kept for all batches: a new one looks through the whole table for what a dead run has left.
                 table.append(_open_table(loaded, name, sink, query_id[0]))
-            done = table[0].write_batch(batch, batch_id)
-            if done.skipped:
-                # Its rows are in the table, but whoever wrote them may have died before Spark had the state behind them
-                # (windows, joins): a batch that nobody works through leaves that state behind, and fails the query.
-                batch.write.format("noop").mode("overwrite").save()
-            written[batch_id] = done.rows
+            written[batch_id] = table[0].write_batch(batch, batch_id).rows
             if len(written) > _ROWS_KEPT:
                 del written[min(written)]
 

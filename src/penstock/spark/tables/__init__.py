@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.spark.tables.files import Wanted
+    from penstock.spark.tables.options import SinkOptions
     from penstock.spark.tables.upkeep import Compacted
 
 __all__ = ["Kind", "TableSink", "WrittenBatch", "compact_table", "open_sink", "read_table", "vacuum_table"]
@@ -25,8 +26,12 @@ __all__ = ["Kind", "TableSink", "WrittenBatch", "compact_table", "open_sink", "r
 def open_sink(kind: str, options: Mapping[str, Any], query: str) -> TableSink:
     """`query` names the stream for as long as its checkpoint lives: a new checkpoint needs a new name."""
     from penstock.spark.tables.options import sink_options
+    from penstock.spark.tables.replays import WorkedThrough
 
-    chosen = sink_options(kind, options)
+    return WorkedThrough(_sink(sink_options(kind, options), query))
+
+
+def _sink(chosen: "SinkOptions", query: str) -> TableSink:
     match chosen.kind:
         case "delta":
             from penstock.spark.tables.delta import DeltaSink

@@ -13,12 +13,35 @@ class LocalFrame:
         self._tasks = tasks
         self.schema = from_arrow_schema(tasks[0].schema)
         self.columns = self.schema.names
+        self.writes: list[str] = []
+
+    @property
+    def write(self) -> "_FrameWriter":
+        return _FrameWriter(self.writes)
 
     def mapInArrow(self, write: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> "LocalFrame":
         return LocalFrame(*(pa.Table.from_batches(write(iter(task.to_batches()))) for task in self._tasks))
 
     def collect(self) -> list[Row]:
         return [Row(**row) for task in self._tasks for row in task.to_pylist()]
+
+
+class _FrameWriter:
+    """Notes in which formats its frame was saved."""
+
+    def __init__(self, writes: list[str]) -> None:
+        self._writes = writes
+        self._format = ""
+
+    def format(self, name: str) -> "_FrameWriter":
+        self._format = name
+        return self
+
+    def mode(self, _: str) -> "_FrameWriter":
+        return self
+
+    def save(self) -> None:
+        self._writes.append(self._format)
 
 
 def frame(first: int, count: int, tasks: int = 2, **more: Any) -> LocalFrame:
