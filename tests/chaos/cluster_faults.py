@@ -5,11 +5,13 @@ cluster may have been lucky, or the fault may not work at all.
 Laws: after a fault every process it took away is back and every line is healed; the cluster need not have recovered.
 """
 
+import contextlib
 import time
 from collections import Counter
 
 from cluster_arena import Arena
 
+from penstock.testing.etcd import EtcdCluster, EtcdUnusable
 from penstock.testing.fault_proxy import CLIENTS, STORE, Hold, Party
 
 PRODUCE, ADD_PARTITIONS, END_TXN = 0, 24, 26
@@ -208,10 +210,20 @@ def rolling_restart(arena: Arena) -> str:
     return f"exit codes {codes}; {arena.changed(before)}" if set(codes) == {0} else ""
 
 
+def _leader_of_store(etcd: EtcdCluster) -> int | None:
+    """None if it is electing one at this very moment."""
+    etcd.wait_until_healthy(list(etcd.members))
+    with contextlib.suppress(EtcdUnusable):
+        return etcd.leader()
+    return None
+
+
 def kill_store_member(arena: Arena) -> str:
     etcd = arena.cluster.etcd
     assert etcd is not None
-    member = arena.chance.choice((etcd.leader(), arena.chance.choice(list(etcd.members))))
+    member = arena.chance.choice((_leader_of_store(etcd), arena.chance.choice(list(etcd.members))))
+    if member is None:
+        return ""
     etcd.kill(member)
     arena.wait(arena.chance.uniform(0.5, 3.0))
     etcd.restart(member)
@@ -221,7 +233,9 @@ def kill_store_member(arena: Arena) -> str:
 def pause_store_member(arena: Arena) -> str:
     etcd = arena.cluster.etcd
     assert etcd is not None
-    member = etcd.leader()
+    member = _leader_of_store(etcd)
+    if member is None:
+        return ""
     etcd.pause(member)
     try:
         arena.wait(arena.session_s * 0.8)
