@@ -1,6 +1,6 @@
 """`make soak`: chaos against a real cluster and simulated seeds, for up to two hours, and a report of both.
 
-The seeds are simulated beside the chaos, with less of a claim to the processor, from seeds drawn anew each time.
+The seeds are simulated beside the chaos, with less of a claim to the processor, from a seed drawn anew each time.
 The report goes to build/soak.json and, for people, to build/soak.md, which docs/reliability.md keeps of a good run.
 """
 
@@ -45,6 +45,7 @@ def main() -> int:
     except BaseException:
         simulation.end()
         raise
+    say(json.dumps(report.as_json(), indent=2))
     simulated = simulation.result()
     (ROOT / "build" / "soak.json").write_text(
         json.dumps({**report.as_json(), "simulation": simulated}, indent=2) + "\n"
@@ -61,29 +62,33 @@ def say(line: str) -> None:
 
 
 class Simulation:
-    """Seeds one after another in a process of its own."""
+    """Seeds one after another, a part of them in each of two processes: when the chaos is over, two cores are free."""
 
     def __init__(self, first: int, seeds: int) -> None:
         self._began, self._first, self._seeds = time.monotonic(), first, seeds
+        (ROOT / "build").mkdir(exist_ok=True)
+        self._parts = [self._start(first + part, seeds // 2 + (part and seeds % 2)) for part in (0, seeds // 2)]
+
+    def _start(self, first: int, seeds: int) -> tuple["subprocess.Popen[bytes]", Path]:
         command = ["nice", f"-{NICE}", "make", "simulate", f"SEED={first}", f"SEEDS={seeds}"]
-        self._log = ROOT / "build" / "soak-seeds.log"
-        self._log.parent.mkdir(exist_ok=True)
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        path = ROOT / "build" / f"soak-seeds-{first}.log"
+        with path.open("wb") as log:
+            return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True), path
 
     def result(self) -> dict[str, Any]:
-        code = self._process.wait()
+        codes = [process.wait() for process, _ in self._parts]
         return {
             "first seed": self._first,
             "seeds": self._seeds,
             "seconds": round(time.monotonic() - self._began),
-            "exit code": code,
-            "last lines": self._log.read_text().splitlines()[-5:],
+            "exit code": max(codes, key=abs),
+            "last lines": [line for _, log in self._parts for line in log.read_text().splitlines()[-5:]],
         }
 
     def end(self) -> None:
-        os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait()
+        for process, _ in self._parts:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def as_markdown(report: Report, simulated: dict[str, Any]) -> str:
