@@ -155,8 +155,7 @@ class Replicas:
             self._leave(partition)
             self.on_resign(partition)
             self._metrics.leaderships.value += 1
-            former = partition.state
-            if former is not None and self.node_id not in former.isr and self.node_id not in former.elr:
+            if self._is_unclean(partition.state, state):
                 self._metrics.unclean_elections.value += 1
                 logger.error("%s: leads without having been in sync; records may be lost", partition.at)
             partition.lead(state, self.node_id)
@@ -168,6 +167,15 @@ class Replicas:
                 self.followers.follow(partition)
         else:
             partition.state = state
+
+    def _is_unclean(self, former: PartitionState | None, state: PartitionState) -> bool:
+        """Whether this broker was made the leader without having been in sync.
+
+        Only the state right before tells: one that was cut off from the store may not have seen that it came back.
+        """
+        if former is None or former.partition_epoch + 1 != state.partition_epoch:
+            return False
+        return self.node_id not in former.isr and self.node_id not in former.elr
 
     def resign(self) -> None:
         """Lead nothing more, whatever the cluster says: this broker is about to end."""

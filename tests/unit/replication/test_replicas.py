@@ -73,13 +73,20 @@ async def test_a_topic_may_get_more_partitions_and_a_new_epoch(replicas: Replica
 
 
 @pytest.mark.parametrize(
-    ("isr", "elr", "is_unclean"), [((OTHER, NODE), (), False), ((), (NODE,), False), ((OTHER,), (), True)]
+    ("isr", "elr", "missed", "is_unclean"),
+    [
+        ((OTHER, NODE), (), 0, False),
+        ((), (NODE,), 0, False),
+        ((OTHER,), (), 0, True),
+        # It came back into sync while it could not hear of it.
+        ((OTHER,), (), 1, False),
+    ],
 )
 async def test_leading_without_having_been_in_sync_is_counted(
-    replicas: Replicas, isr: tuple[int, ...], elr: tuple[int, ...], is_unclean: bool
+    replicas: Replicas, isr: tuple[int, ...], elr: tuple[int, ...], missed: int, is_unclean: bool
 ) -> None:
     def state(leader: int, epoch: int, isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> PartitionState:
-        return PartitionState(leader, epoch, isr, (NODE, OTHER), epoch, elr)
+        return PartitionState(leader, epoch, isr, (NODE, OTHER), epoch * (1 + missed), elr)
 
     replicas.host("orders", OLD, CONFIG, {0: state(OTHER, 0, isr, elr)})
     counted = (replicas._metrics.leaderships, replicas._metrics.unclean_elections)
