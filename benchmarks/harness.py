@@ -105,7 +105,7 @@ def broker(*settings: str, data_dir: Path | None = None) -> Iterator[RunningBrok
 
 
 def start_command(data_dir: Path, port: int, settings: Sequence[str]) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "penstock", "serve", "--no-gateway", "--data-dir", str(data_dir)]
     command += ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{free_port()}", "--log-level", "warning"]
     for setting in settings:
         command += ["-o", setting]

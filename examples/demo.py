@@ -59,7 +59,7 @@ class Broker:
 
     def __init__(self, data_dir: Path) -> None:
         self.address = f"127.0.0.1:{_free_port()}"
-        self._command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(data_dir)]
+        self._command = [sys.executable, "-m", "penstock", "serve", "--no-gateway", "--data-dir", str(data_dir)]
         self._command += ["--listen", self.address, "--http", f"127.0.0.1:{_free_port()}", "--log-level", "warning"]
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -33,8 +33,10 @@ TAIL = """
 Clients that know how (librdkafka 2.5, Java 3.7 and newer) ask a broker which of their own metrics are wanted, and push
 them. They are wanted once a resource of type `client-metrics` says so:
 
-    kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type client-metrics --entity-name billing \\
-        --add-config 'metrics=[*],interval.ms=60000,match=[client_id=billing-.*]'
+    penstock configs set client-metrics:billing 'metrics=*' interval.ms=60000 'match=client_id=billing-.*'
+
+or `kafka-configs.sh --alter --entity-type client-metrics`. Clients hear of it when they connect; who was there before
+the first such resource, with its next connection.
 
 `metrics` are beginnings of names, `*` for all; `match` patterns are RE2's, for the whole value. The last values are on
 `/metrics` of the broker a client pushes to: `org.apache.kafka.producer.record.queue.time.avg` becomes

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import platform
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.client.peers import Peers
@@ -64,6 +65,13 @@ from penstock.server.http import HttpDoor, Page, health_page
 from penstock.server.listener import Listener
 from penstock.telemetry import Reception
 from penstock.transactions.coordinator import TransactionCoordinator
+from penstock.validation.validation import SchemaValidation
+
+if TYPE_CHECKING:
+    from penstock.tracing import Tracer
+    from penstock.validation.dead_letters import DeadLetters
+    from penstock.validation.log_reading import Requests
+    from penstock.validation.schema_topic import SchemaTopic
 
 logger = logging.getLogger(__name__)
 
@@ -131,9 +139,16 @@ class Broker:
         self.repairs: Repairs
         self._producer_ids: ProducerIds
         self._compactor: Compactor | None = None
+        self._tracer: Tracer | None = None
+        self._validation: SchemaValidation | None = None
 
     async def start(self) -> None:
         config = self.config
+        if config.penstock_tracing_endpoint:
+            # First: for want of packages nothing should have been begun. Only here: most brokers send no traces.
+            from penstock.tracing import open_tracer
+
+            self._tracer = open_tracer(config, self.clock, self.rng, self.metrics)
         self._claim = claim_directory(config.data_dir, self.disk, self.rng)
         self._claim.serve_node(self.node_id)
         self._store = await self._open_store()
@@ -165,6 +180,7 @@ class Broker:
         await self._join(life)
         self._run(Supervisor(store, feed, self._membership, config, controller).run(), is_vital=True)
         self._compactor = Compactor(self.disk, self.logs, config, self.clock, self.metrics)
+        self._validation = self._make_validation(controller)
         context = HandlerContext(
             node=Node(self.node_id, self.endpoint, rack),
             cluster_id=self.image.cluster_id,
@@ -189,6 +205,8 @@ class Broker:
             producer_ids=self._producer_ids,
             telemetry=Reception(self.image, config, self.clock, self.rng, self.disk, self.metrics),
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,
+            tracer=self._tracer,
+            validation=self._validation,
         )
         await self._open_http(context.fetch_sessions)
         await self.listener.serve(Dispatcher(context))
@@ -212,6 +230,7 @@ class Broker:
         self.groups.close()
         await self._marker_sender.close()
         await self._inquiries.close()
+        await self._close_validation()
         await self._end_tasks()
         await self.logs.close()
         await self._membership.close()
@@ -220,6 +239,9 @@ class Broker:
         if self._http is not None:
             await self._http.close()
         self.disk.close()
+        if self._tracer is not None:
+            # Last: what is worth keeping is safe by now. It waits for the collector, within a deadline.
+            await asyncio.to_thread(self._tracer.close)
 
     async def crash(self) -> None:
         """End as a killed process would, for tests: nothing flushed, nothing said; locks and sockets are let go."""
@@ -230,11 +252,14 @@ class Broker:
         self.groups.close()
         await self._marker_sender.close()
         await self._inquiries.close()
+        await self._close_validation()
         await self._end_tasks()
         self.logs.release()
         await self._store.close()
         self._claim.close()
         self.disk.close()
+        if self._tracer is not None:
+            self._tracer.abandon()
 
     # The image
 
@@ -305,6 +330,21 @@ class Broker:
         broker = self.image.brokers.get(node_id)
         return None if broker is None else broker.endpoint
 
+    def _make_validation(self, controller: Controller) -> SchemaValidation:
+        image, replicas = self.image, self.replicas
+
+        def schema_topic(ask: "Requests") -> "SchemaTopic":
+            from penstock.validation.schema_topic import SchemaTopic
+
+            return SchemaTopic(self.config.penstock_schema_topic, image, replicas, self.disk, ask)
+
+        def dead_letters(ask: "Requests") -> "DeadLetters":
+            from penstock.validation.dead_letters import DeadLetters
+
+            return DeadLetters(self.config, image, replicas, controller, self.clock, ask)
+
+        return SchemaValidation(self._peers, self.metrics, schema_topic, dead_letters)
+
     async def _new_producer_id(self) -> ProducerId:
         return await self._producer_ids.allocate()
 
@@ -334,6 +374,7 @@ class Broker:
                 cut=self.replicas.cut,
                 on_broken=self.repairs.give_up,
                 received=self.metrics.replication_bytes_in,
+                trace=None if self._tracer is None else self._tracer.replicated,
             )
         )
         self._is_hosting = True
@@ -440,6 +481,10 @@ class Broker:
             self._is_hosting = self._is_serving = False
             self.replicas.resign()
             self.has_given_up.set()
+
+    async def _close_validation(self) -> None:
+        if self._validation is not None:
+            await self._validation.close()
 
     async def _end_tasks(self) -> None:
         for probe in self._probes:

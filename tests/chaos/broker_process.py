@@ -69,8 +69,8 @@ class Running:
 
 def start_broker(bootstrap: str, data_dir: Path, *, kill_at: tuple[str, int] | None = None) -> Running | None:
     """`penstock serve`, ready; None if it died before. `kill_at`: a system call, and which of its kind in a thread."""
-    command = [sys.executable, "-m", "penstock.cli.main", "serve", "--http", "", "--log-level", "error"]
-    command += ["--data-dir", str(data_dir), "--listen", bootstrap]
+    command = [sys.executable, "-m", "penstock.cli.main", "serve", "--no-gateway", "--http", ""]
+    command += ["--log-level", "error", "--data-dir", str(data_dir), "--listen", bootstrap]
     for name, value in SETTINGS.items():
         command += ["-o", f"{name}={value}"]
     if kill_at is not None:

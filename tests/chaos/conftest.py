@@ -38,7 +38,7 @@ class BrokerProcess:
 
     def _start(self) -> None:
         options = [part for setting in self._settings for part in ("-o", setting)]
-        command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(self._data_dir)]
+        command = [sys.executable, "-m", "penstock", "serve", "--no-gateway", "--data-dir", str(self._data_dir)]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *options]
         with self.log_path.open("w") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -588,13 +588,37 @@ def test_retention_that_ran_past_a_group_is_found(
     assert "group g: orders-0 is committed at 2, but starts at 6" in whats
 
 
+# Client metrics
+
+
+def test_what_clients_report_is_subscribed_to_shown_listed_and_taken_back(run: Run, ask: Callable[..., Any]) -> None:
+    assert ask("configs", "list", "client-metrics") == []
+    said = run("configs", "set", "client-metrics:billing", "metrics=org.apache.kafka.producer.", "interval.ms=1000")
+    assert "client-metrics billing: interval.ms is now 1000" in said.stdout
+    run("configs", "set", "client-metrics:billing", "match=client_id=billing-.*")
+    shown = ask("configs", "describe", "client-metrics:billing")
+    assert {one["name"]: (one["value"], one["source"]) for one in shown["configs"]} == {
+        "metrics": ("org.apache.kafka.producer.", "CLIENT_METRICS_CONFIG"),
+        "interval.ms": ("1000", "CLIENT_METRICS_CONFIG"),
+        "match": ("client_id=billing-.*", "CLIENT_METRICS_CONFIG"),
+    }
+    assert ask("configs", "list", "client-metrics") == [{"resource": "client-metrics", "name": "billing"}]
+    run("topics", "create", "orders")
+    everything = [(one["resource"], one["name"]) for one in ask("configs", "list")]
+    assert everything == [("broker", "1"), ("client-metrics", "billing"), ("topic", "orders")]
+    assert "interval.ms" in run("configs", "set", "client-metrics:billing", "interval.ms=1", code=1).output
+    assert "plaintext" in run("configs", "list", "-X", "security.protocol=ssl", code=2).output
+    assert "none of" in run("configs", "list", "colours", code=2).output
+    run("configs", "unset", "client-metrics:billing", "metrics", "interval.ms", "match")
+    assert ask("configs", "list", "client-metrics") == []
+
+
 # Serve
 
 
 def serve(tmp_path: Path, *arguments: str) -> "Any":
-    return started(
-        "serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *arguments
-    )
+    own = ("--no-gateway", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    return started("serve", *own, *arguments)
 
 
 def read_bootstrap(process: "subprocess.Popen[str]") -> str:
@@ -646,7 +670,8 @@ def test_a_servers_log_goes_to_stderr_as_json_if_wanted(tmp_path: Path) -> None:
 
 
 def test_a_server_without_http_has_none(tmp_path: Path) -> None:
-    with started("serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "") as process:
+    own = ("--no-gateway", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "")
+    with started("serve", *own) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(4)]
         assert not any(line.startswith("  http") for line in lines)

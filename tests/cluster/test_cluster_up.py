@@ -68,7 +68,7 @@ def started(*arguments: str) -> Generator[Up]:
 
 
 def cluster_up(data_dir: Path, *more: str) -> Any:
-    return started("cluster", "up", "--data-dir", str(data_dir), "--base-port", "0", "--json", *more)
+    return started("cluster", "up", "--no-gateway", "--data-dir", str(data_dir), "--base-port", "0", "--json", *more)
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
@@ -170,7 +170,8 @@ def test_a_broker_that_cannot_start_ends_the_others_and_says_where_to_look(tmp_p
 
 
 def test_serve_with_several_brokers_is_one_cluster(tmp_path: Path) -> None:
-    with started("serve", "--brokers", "2", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "") as up:
+    own = ("--no-gateway", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "")
+    with started("serve", "--brokers", "2", *own) as up:
         assert "2 brokers are ready" in up.read_line()
         bootstrap = up.read_line().split()[1]
         run("topics", "create", "orders", "-p", "2", "-b", bootstrap)

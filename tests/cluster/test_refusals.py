@@ -17,7 +17,7 @@ DEADLINE_S = 30
 
 def refused(data_dir: Path, *options: str, metadata: str) -> str:
     """What a broker said that did not start; it must have ended by itself, with a code and without a traceback."""
-    command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--http", ""]
+    command = [sys.executable, "-m", "penstock", "serve", "--no-gateway", "--listen", "127.0.0.1:0", "--http", ""]
     command += ["--data-dir", str(data_dir), "-o", f"penstock.metadata={metadata}", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == REFUSED, done.stderr
@@ -81,7 +81,7 @@ def test_metadata_of_another_machine(filled: PenstockCluster, tmp_path: Path) ->
     identity = tmp_path / "machine-id"
     identity.write_text("0123456789abcdef0123456789abcdef\n")
     command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--http", "", "--node-id", "9"]
-    command += ["--data-dir", str(tmp_path / "data"), "-o", f"penstock.metadata={filled.metadata_url}"]
+    command += ["--no-gateway", "--data-dir", str(tmp_path / "data"), "-o", f"penstock.metadata={filled.metadata_url}"]
     mount = f"mount --bind {identity} /etc/machine-id && exec " + " ".join(command)
     done = subprocess.run(["unshare", "--mount", "sh", "-c", mount], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == REFUSED, done.stderr

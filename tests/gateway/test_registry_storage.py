@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.gateway.registry import Registry, deciding
 from penstock.gateway.registry.deciding import Written
-from penstock.gateway.registry.records import SchemaRecord, key_of, value_of
 from penstock.gateway.registry.refusals import Refusal
 from penstock.gateway.registry.scope import parse_config
 from penstock.gateway.registry.writer import WriteFailed, Writer
+from penstock.schemas.stored.records import SchemaRecord, key_of, value_of
 from penstock.testing import EmbeddedBroker
 
 DEADLINE_S = 60.0

@@ -41,6 +41,22 @@ def _read(bootstrap: str, count: int) -> list[Any]:
     return found
 
 
+def test_the_callers_trace_is_handed_on_to_its_records(cluster: _Cluster, topic: str, penstock_broker: Any) -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "shop=1"}
+    own, v2 = [{"name": "own", "value": "AQI="}], {"content-type": "application/vnd.kafka.json.v2+json"}
+    sent = [
+        (f"{cluster.url}/topics/orders/records", {"headers": own, "value": {"type": "JSON", "data": 1}}, trace),
+        ("/topics/orders", {"records": [{"value": 2}]}, trace | v2),
+        ("/topics/orders", {"records": [{"value": 3}]}, v2),
+        (f"{cluster.url}/topics/orders/records", {"value": {"type": "JSON", "data": 4}}, {"traceparent": "0" * 513}),
+    ]
+    for url, body, headers in sent:
+        assert cluster.http.post(url, json=body, headers=headers).status_code == 200
+    handed_on = [(name, text.encode()) for name, text in trace.items()]
+    found = {message.value(): message.headers() for message in _read(penstock_broker.bootstrap, 4)}
+    assert found == {b"1": [*handed_on, ("own", b"\x01\x02")], b"2": handed_on, b"3": None, b"4": None}
+
+
 def test_resources_have_their_envelope_and_their_links_lead_somewhere(cluster: _Cluster, topic: str) -> None:
     """Every link that a resource gives is followed, from the cluster down."""
     seen: dict[str, str] = {}

@@ -79,7 +79,16 @@ def entry_of(entries: list[describe_module.ConfigEntry], name: str) -> describe_
 def test_a_topic_shows_every_kafka_setting_with_kafkas_default_and_ours_besides():
     shown = {entry.name: entry.value for entry in describe_topic(BrokerConfig(), {})}
     assert {name: shown[name] for name in KAFKA_TOPIC_DEFAULTS} == KAFKA_TOPIC_DEFAULTS
-    assert shown.keys() - KAFKA_TOPIC_DEFAULTS.keys() == {"penstock.durability", "penstock.decompression.ratio.max"}
+    ours = {
+        "penstock.durability": "fsync",
+        "penstock.decompression.ratio.max": "32",
+        "penstock.schema.validation": "off",
+        "penstock.schema.key.validation": "off",
+        "penstock.schema.validation.on.failure": "reject",
+        "penstock.schema.dead.letter.topic": "",
+        "penstock.schema.subject.strategy": "topic",
+    }
+    assert {name: value for name, value in shown.items() if name not in KAFKA_TOPIC_DEFAULTS} == ours
 
 
 def test_defaults_derived_from_the_broker_are_the_topic_tables_own():
@@ -109,6 +118,15 @@ def test_settings_that_are_not_kafkas_carry_our_prefix():
         "penstock.metadata.tls.cert",
         "penstock.metadata.tls.key",
         "penstock.metadata.user",
+        "penstock.schema.dead.letter.topic",
+        "penstock.schema.key.validation",
+        "penstock.schema.subject.strategy",
+        "penstock.schema.topic",
+        "penstock.schema.validation",
+        "penstock.schema.validation.on.failure",
+        "penstock.tracing.endpoint",
+        "penstock.tracing.sample.ratio",
+        "penstock.tracing.service.name",
     }
 
 

@@ -17,7 +17,8 @@ _STEADY = frozenset({"stable"})
 
 def needs_second_look(view: GroupView) -> bool:
     """Whether time must pass before one can tell: something waits to be read, or a rebalance is under way."""
-    return view.state in _REBALANCING | _RECONCILING or bool(view.members and view.total_lag)
+    can_move = view.members or view.only_shows_progress
+    return view.state in _REBALANCING | _RECONCILING or bool(can_move and view.total_lag)
 
 
 def judge(before: GroupView, after: GroupView, topics: Mapping[str, int], elapsed_s: float, report: Report) -> None:
@@ -35,6 +36,8 @@ def judge(before: GroupView, after: GroupView, topics: Mapping[str, int], elapse
         _judge_rebalance(before, after, elapsed_s, report)
     elif after.state in _RECONCILING:
         _judge_reconciliation(before, after, elapsed_s, report)
+    elif after.only_shows_progress:
+        _note_progress(before, after, elapsed_s, report)
     elif not after.members:
         _judge_empty(after, report)
     _judge_offsets(after, topics, report)
@@ -100,6 +103,24 @@ def _judge_empty(view: GroupView, report: Report) -> None:
         )
     else:
         report.notes.append(f"group {view.group} has no members; nothing waits")
+
+
+def _note_progress(before: GroupView, after: GroupView, elapsed_s: float, report: Report) -> None:
+    """No finding: a query that waits for its next batch, or has ended for good, looks like one that hangs."""
+    told = f"group {after.group} shows how far a Spark query is, and has no members"
+    if not after.total_lag:
+        report.notes.append(f"{told}; nothing waits")
+    elif after.total_lag < before.total_lag or _commits(before) != _commits(after):
+        report.notes.append(f"{told}; it moves, {after.total_lag} messages wait")
+    else:
+        report.notes.append(
+            f"{told}; {after.total_lag} messages wait and it has not moved for {elapsed_s:.0f} s: see whether the "
+            "query runs, unless its batches are further apart"
+        )
+
+
+def _commits(view: GroupView) -> dict[TopicPartition, int | None]:
+    return {one.at: one.committed for one in view.partitions}
 
 
 def _judge_offsets(view: GroupView, topics: Mapping[str, int], report: Report) -> None:

@@ -15,6 +15,8 @@ from penstock.clock import SystemClock
 from penstock.model import Endpoint, TopicPartition
 
 CONSUMER = "consumer"
+# Groups that Spark queries commit to, so that others see how far they are; they read by their own checkpoints.
+SPARK_PREFIX = "spark-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class GroupView:
     def does_not_exist(self) -> bool:
         """Brokers describe a group nobody has heard of as dead."""
         return self.state in ("dead", "unknown") and not self.partitions and not self.members
+
+    @property
+    def only_shows_progress(self) -> bool:
+        """Whether nobody ever joins it: offsets are committed there for others to see."""
+        return self.group.startswith(SPARK_PREFIX) and not self.members
 
     @property
     def total_lag(self) -> int:

@@ -16,6 +16,8 @@ from penstock import __version__
 from penstock.admin.failures import FAILED, INTERRUPTED, CommandFailed, explain
 from penstock.cli import (
     archive,
+    bench,
+    capacity,
     cluster_app,
     configs,
     consume,
@@ -117,6 +119,8 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(log.app, name="log")
 app.command("doctor")(doctor.doctor)
+app.add_typer(bench.app, name="bench")
+app.command("capacity")(capacity.capacity)
 # On Spark, which they import when they are run.
 app.add_typer(pipeline.app, name="pipeline")
 app.command("sql")(sql.sql)

@@ -23,12 +23,12 @@ from typing import Annotated, Any
 import typer
 
 from penstock.admin.failures import ASKED_WRONGLY, CommandFailed
+from penstock.cli.gateway_choice import GatewayChoice, choose_gateway
 from penstock.cli.gateway_keeper import GatewayKeeper, start_gateway
 from penstock.cli.output import print_json, say
 from penstock.cli.serve_many import METADATA_FILE, counted
 from penstock.cli.supervise import BrokerPlan, Ready, Supervisor, run_until_stopped
 from penstock.config import BrokerConfig
-from penstock.config.addresses import parse_endpoint
 from penstock.errors import PenstockError
 from penstock.model import Endpoint
 
@@ -52,8 +52,15 @@ def up(
         int, typer.Option("--base-port", min=0, max=65535, help="The first broker's port; 0 takes free ones.")
     ] = 9092,
     gateway: Annotated[
-        str, typer.Option("--gateway", help="HOST:PORT of a gateway beside it: console, REST, schema registry.")
-    ] = "",
+        str | None,
+        typer.Option(
+            "--gateway",
+            metavar="HOST:PORT",
+            help="Where the console, REST and the schema registry are.",
+            show_default="127.0.0.1:8080",
+        ),
+    ] = None,
+    no_gateway: Annotated[bool, typer.Option("--no-gateway", help="None of these: brokers alone.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("-o", metavar="NAME=VALUE", help="A setting of all brokers; repeatable.")
     ] = None,
@@ -64,7 +71,7 @@ def up(
 ) -> None:
     """Start a cluster on this machine; Ctrl-C stops it."""
     _require_same_store(data_dir, metadata)
-    listen = _gateway_address(gateway)
+    choice = _choose(gateway, no_gateway, settings or (), log_level)
     plans = plan_cluster(data_dir, nodes, base_port, settings or (), log_level)
     with contextlib.ExitStack() as closing:
         url = f"sqlite:{(data_dir / METADATA_FILE).absolute()}"
@@ -75,23 +82,27 @@ def up(
             plan.settings["penstock.metadata"] = url
 
         def on_ready(ready: list[Ready]) -> GatewayKeeper | None:
+            keeper = start_gateway(choice, ready, _tell, _tell, data_dir / "logs" / "gateway.log")
+            started = None if keeper is None else choice
             if as_json:
-                print_json(_document(data_dir, url, plans, ready))
+                print_json(_document(data_dir, url, plans, ready, started))
                 sys.stdout.flush()
             else:
-                _print_ready(data_dir, url, ready)
-            log_file = data_dir / "logs" / "gateway.log"
-            return start_gateway(listen, ready, _tell, _tell, log_file) if listen is not None else None
+                _print_ready(data_dir, url, ready, started)
+            return keeper
 
         code = asyncio.run(run_until_stopped(Supervisor(plans, _tell), on_ready, _tell))
     raise typer.Exit(code)
 
 
-def _gateway_address(text: str) -> Endpoint | None:
+def _choose(gateway: str | None, no_gateway: bool, settings: Sequence[str], log_level: str) -> GatewayChoice | None:
+    if gateway is not None and no_gateway:
+        raise CommandFailed("--gateway and --no-gateway were both given", "Leave one of them away.", ASKED_WRONGLY)
     try:
-        return parse_endpoint(text) if text else None
-    except ValueError as fault:
-        raise CommandFailed(f"--gateway {fault}", "", ASKED_WRONGLY) from None
+        config = BrokerConfig.load(None, settings, gateway=gateway)
+        return choose_gateway(config, no_gateway, ("--log-level", log_level))
+    except PenstockError as error:
+        raise CommandFailed(str(error), "", ASKED_WRONGLY) from None
 
 
 def plan_cluster(
@@ -166,12 +177,16 @@ def _require_same_store(data_dir: Path, metadata: Metadata) -> None:
             )
 
 
-def _document(data_dir: Path, url: str, plans: Sequence[BrokerPlan], ready: Sequence[Ready]) -> dict[str, Any]:
+def _document(
+    data_dir: Path, url: str, plans: Sequence[BrokerPlan], ready: Sequence[Ready], gateway: GatewayChoice | None
+) -> dict[str, Any]:
     return {
         "bootstrap": ",".join(one.endpoint for one in ready),
         "metadata": url,
         "data_dir": str(data_dir.absolute()),
         "process_id": os.getpid(),
+        # Where it was told to be; with a port of 0 the line that it is ready says which it took.
+        "gateway": None if gateway is None else str(gateway.listen),
         "brokers": [
             {
                 "node_id": one.node_id,
@@ -186,13 +201,15 @@ def _document(data_dir: Path, url: str, plans: Sequence[BrokerPlan], ready: Sequ
     }
 
 
-def _print_ready(data_dir: Path, url: str, ready: Sequence[Ready]) -> None:
+def _print_ready(data_dir: Path, url: str, ready: Sequence[Ready], gateway: GatewayChoice | None) -> None:
     typer.echo(f"penstock: a cluster of {len(ready)} brokers is ready")
     typer.echo(f"  clients   {','.join(one.endpoint for one in ready)}  (bootstrap.servers)")
     typer.echo(f"  data      {data_dir.resolve()}  (logs/ has what the brokers say)")
     typer.echo(f"  metadata  {url}")
     for one in ready:
         typer.echo(f"  broker {one.node_id}  {one.endpoint}  process {one.process_id}  http://{one.http}/metrics")
+    if gateway is not None:
+        typer.echo(gateway.line)
     typer.echo(f"  status    penstock cluster status --bootstrap {ready[0].endpoint}")
     typer.echo(f"  stop      Ctrl-C, or: kill {os.getpid()}")
     sys.stdout.flush()

@@ -1,53 +1,40 @@
-"""`penstock configs`: the settings of topics, brokers and groups, shown and changed while they run.
+"""`penstock configs`: the settings of topics, brokers, groups and client metrics, shown and changed while they run.
 
 Called by cli.app; cli.topics uses the two functions at the end.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from penstock.admin.cluster import Cluster, admin_types
-from penstock.admin.failures import CommandFailed
-from penstock.admin.offsets import error_name
 from penstock.cli.arguments import parse_pairs
+from penstock.cli.config_requests import (
+    ALL_BROKERS,
+    CLIENT_METRICS,
+    Entry,
+    Resource,
+    change_over_own,
+    describe_over_own,
+    list_resources,
+    source_name,
+)
 from penstock.cli.options import with_cluster
 from penstock.cli.output import print_json, print_table, say
-from penstock.wire.apis import ApiKey
 
-app = typer.Typer(no_args_is_help=True, help="Show and change the settings of topics, brokers and groups.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show and change the settings of topics, brokers, groups and client metrics."
+)
 
+# In the order of the options that name them.
 KINDS = ("topic", "broker", "group")
-
-
-class Resource(NamedTuple):
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name or 'default'}"
-
-
-class Entry(NamedTuple):
-    """One setting of a resource."""
-
-    name: str
-    value: str | None
-    source: str
-    is_read_only: bool
-    is_sensitive: bool
-
-
-# Kafka's empty broker name stands for all brokers; nobody can see an empty argument, so here it is `default`.
-ALL_BROKERS = Resource("broker", "")
-_BROKER_TYPE = 4
-_SET, _DELETE = 0, 1
-
 
 ResourceArgument = Annotated[
     str | None,
-    typer.Argument(metavar="topic:NAME|broker:ID|group:NAME", show_default=False, help="Whose settings."),
+    typer.Argument(
+        metavar="topic:NAME|broker:ID|group:NAME|client-metrics:NAME", show_default=False, help="Whose settings."
+    ),
 ]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="The same as topic:NAME.")]
 BrokerOption = Annotated[str | None, typer.Option("--broker", help="The same as broker:ID; `default` is all brokers.")]
@@ -88,6 +75,27 @@ def describe(
         print_table(["SETTING", "VALUE", "FROM", "CHANGEABLE"], rows)
     else:
         say(f"Nobody has changed a setting of {chosen}; --all shows the defaults.")
+
+
+@app.command("list")
+@with_cluster
+def list_configs(
+    cluster: Cluster,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="topic, broker, group or client-metrics; all without it.")
+    ] = None,
+) -> None:
+    """What has settings: topics, brokers, and the groups and client metrics that were given some."""
+    kinds = (*KINDS, CLIENT_METRICS)
+    if kind is not None and kind not in kinds:
+        raise typer.BadParameter(f"{kind!r} is none of {', '.join(kinds)}")
+    found = list_resources(cluster, kinds if kind is None else (kind,))
+    if cluster.as_json:
+        print_json([{"resource": one.kind, "name": one.name} for one in found])
+    elif found:
+        print_table(["RESOURCE", "NAME"], [[one.kind, one.name] for one in found])
+    else:
+        say("Nothing of that kind has settings.")
 
 
 @app.command("set")
@@ -134,8 +142,10 @@ def choose_resource(resource: str | None, topic: str | None, broker: str | None,
     flags = [Resource(kind, name) for kind, name in zip(KINDS, (topic, broker, group), strict=True) if name is not None]
     if resource is not None:
         kind, colon, name = resource.partition(":")
-        if not colon or kind not in KINDS or not name:
-            raise typer.BadParameter(f"{resource!r} is none of topic:NAME, broker:ID and group:NAME")
+        if not colon or kind not in (*KINDS, CLIENT_METRICS) or not name:
+            raise typer.BadParameter(
+                f"{resource!r} is none of topic:NAME, broker:ID, group:NAME and client-metrics:NAME"
+            )
         flags.append(Resource(kind, name))
     if len(flags) != 1:
         raise typer.BadParameter("name one topic, broker or group, as topic:orders or --topic orders")
@@ -159,8 +169,8 @@ def overridden_configs(cluster: Cluster, kind: str, name: str) -> dict[str, str]
 
 def change_configs(cluster: Cluster, kind: str, name: str, pairs: Mapping[str, str], unset: Iterable[str]) -> None:
     resource = Resource(kind, name)
-    if resource == ALL_BROKERS:
-        _change_all_brokers(cluster, pairs, unset)
+    if resource.is_unknown_to_librdkafka:
+        change_over_own(cluster, resource, pairs, unset)
         return
     types = admin_types()
     put, remove = types.AlterConfigOpType.SET, types.AlterConfigOpType.DELETE
@@ -174,51 +184,16 @@ def change_configs(cluster: Cluster, kind: str, name: str, pairs: Mapping[str, s
 
 
 def _describe(cluster: Cluster, resource: Resource) -> list[Entry]:
-    if resource == ALL_BROKERS:
-        return _describe_all_brokers(cluster)
+    if resource.is_unknown_to_librdkafka:
+        return describe_over_own(cluster, resource)
     types = admin_types()
     asked = types.ConfigResource(types.ResourceType[resource.kind.upper()], resource.name)
     futures = cluster.ask(cluster.admin.describe_configs, [asked])
     (entries,) = (cluster.result(future, f"describing {resource}") for future in futures.values())
     return [
-        Entry(entry.name, entry.value, _source(entry.source), bool(entry.is_read_only), bool(entry.is_sensitive))
+        Entry(entry.name, entry.value, source_name(entry.source), bool(entry.is_read_only), bool(entry.is_sensitive))
         for entry in entries.values()
     ]
-
-
-# librdkafka refuses the empty name that stands for all brokers, so these two go over a connection of our own.
-
-
-def _describe_all_brokers(cluster: Cluster) -> list[Entry]:
-    cluster.require_plaintext("broker:default")
-    asked = {"resource_type": _BROKER_TYPE, "resource_name": "", "configuration_keys": None}
-    reply = cluster.request(ApiKey.DESCRIBE_CONFIGS, {"resources": [asked]})
-    (result,) = reply.results
-    _require_done(result, f"describing {ALL_BROKERS}")
-    return [
-        Entry(entry.name, entry.value, _source(entry.config_source), entry.read_only, entry.is_sensitive)
-        for entry in result.configs
-    ]
-
-
-def _change_all_brokers(cluster: Cluster, pairs: Mapping[str, str], unset: Iterable[str]) -> None:
-    cluster.require_plaintext("broker:default")
-    changes = [{"name": key, "config_operation": _SET, "value": value} for key, value in pairs.items()]
-    changes += [{"name": key, "config_operation": _DELETE, "value": None} for key in unset]
-    asked = {"resource_type": _BROKER_TYPE, "resource_name": "", "configs": changes}
-    reply = cluster.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [asked], "validate_only": False})
-    (result,) = reply.responses
-    _require_done(result, f"changing {ALL_BROKERS}")
-
-
-def _require_done(result: Any, doing: str) -> None:
-    if int(result.error_code):
-        raise CommandFailed(f"{doing}: {result.error_message or error_name(int(result.error_code))}")
-
-
-def _source(source: Any) -> str:
-    """Its name; it comes as a number from some of librdkafka's calls, as an enum from others."""
-    return admin_types().ConfigSource(source).name if isinstance(source, int) else source.name
 
 
 def _change(document: Mapping[str, Any]) -> str:

@@ -7,24 +7,20 @@ A first SIGINT or SIGTERM stops cleanly; a second one ends the process at once.
 
 import argparse
 import asyncio
-import errno
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.cli.log_format import FORMATS, LEVELS, log_to_stderr
 from penstock.config.addresses import parse_bootstrap, parse_endpoint
-from penstock.model import Endpoint
-
-if TYPE_CHECKING:
-    from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.listening import DEFAULT_LISTEN, address_fault
+from penstock.gateway.settings import GatewaySettings
 
 USAGE_ERROR = 2
 ORPHAN_DEADLINE_S = 15.0
-DEFAULT_LISTEN = "127.0.0.1:8080"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 _DESCRIPTION = """Serve a cluster over HTTP: schema registry, REST (Confluent's v2 and v3), streams, console.
@@ -33,6 +29,7 @@ Any Kafka cluster will do. It need not run yet: the gateway waits for it."""
 
 
 def main(arguments: Sequence[str]) -> int:
+    """The exit code of what was asked wrongly; otherwise it ends the process itself."""
     options = _parser().parse_args(arguments)
     try:
         settings = _settings(options)
@@ -44,23 +41,17 @@ def main(arguments: Sequence[str]) -> int:
     from penstock.cli.serve import raise_file_limit
 
     raise_file_limit()
-    try:
-        import uvloop
+    import uvloop
 
-        from penstock.gateway.errors import KafkaFailed
-    except ImportError as error:
-        return _refuse(f"{error}: this installation of penstock is not whole; install it anew with pip")
-    try:
-        return uvloop.run(_serve(settings, options.supervised_by))
-    except OSError as error:
-        return _refuse(_explain(error, settings.listen))
-    except KafkaFailed as failure:
-        return _refuse(f"{failure}; check --bootstrap and -X")
+    code = uvloop.run(_serve(settings, options.supervised_by))
+    # All is closed. Threads that still ask a cluster which does not answer would hold up the end until they give up.
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
-async def _serve(settings: "GatewaySettings", supervisor: int | None) -> int:
+async def _serve(settings: GatewaySettings, supervisor: int | None) -> int:
     from penstock.cli.held_process import tell_holder, watch_holder
-    from penstock.gateway.server import GatewayServer
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -76,11 +67,23 @@ async def _serve(settings: "GatewaySettings", supervisor: int | None) -> int:
         stopping.set()
         loop.call_later(ORPHAN_DEADLINE_S, os._exit, 1)
 
+    held = None if supervisor is None else watch_holder(supervisor, be_orphaned)
+    # Before the signals are ours: while all of it is imported there is nothing to end cleanly.
+    try:
+        from penstock.gateway.errors import KafkaFailed
+        from penstock.gateway.server import GatewayServer
+    except ImportError as error:
+        return _refuse(f"{error}: this installation of penstock is not whole; install it anew with pip", held)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
-    held = None if supervisor is None else watch_holder(supervisor, be_orphaned)
-    server = GatewayServer(settings)
-    endpoint = await server.start()
+    try:
+        server = GatewayServer(settings)
+        endpoint = await server.start()
+    except OSError as error:
+        fault = address_fault(error, settings.listen)
+        return _refuse(fault if held is not None else f"--listen {fault}: choose another address", held)
+    except KafkaFailed as failure:
+        return _refuse(f"{failure}; check --bootstrap and -X", held)
     if held is None:
         _say("penstock: the gateway is listening")
         _say(f"  http      http://{endpoint}/  (REST, registry, console; /openapi.json, /metrics, /health/ready)")
@@ -95,10 +98,8 @@ async def _serve(settings: "GatewaySettings", supervisor: int | None) -> int:
     return 0
 
 
-def _settings(options: argparse.Namespace) -> "GatewaySettings":
+def _settings(options: argparse.Namespace) -> GatewaySettings:
     """Raises ValueError with what is wrong."""
-    from penstock.gateway.settings import GatewaySettings
-
     parse_bootstrap(options.bootstrap)
     for origin in options.allow_origin:
         if not origin.startswith(("http://", "https://")) or origin.endswith("/"):
@@ -111,7 +112,7 @@ def _settings(options: argparse.Namespace) -> "GatewaySettings":
         allowed_hosts=tuple(host.lower() for host in options.allow_host),
         schemas_topic=options.schemas_topic,
         metrics_addresses=tuple(f"http://{parse_endpoint(address)}/metrics" for address in options.metrics),
-        console_readonly=options.console_readonly,
+        read_only=options.read_only,
         request_log=options.request_log,
     )
 
@@ -140,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--listen",
         metavar="HOST:PORT",
-        default=DEFAULT_LISTEN,
+        default=str(DEFAULT_LISTEN),
         help=f"where to serve HTTP; port 0 takes a free one; default: {DEFAULT_LISTEN}",
     )
     add(
@@ -173,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="where a broker shows its metrics, for the console's charts; repeatable",
     )
-    add("--console-readonly", action="store_true", help="the console shows everything and changes nothing")
+    add("--read-only", action="store_true", help="console, REST and registry show everything and change nothing")
     add("--request-log", action="store_true", help="a log line for every request")
     add("--log-level", choices=LEVELS, default="info", help="default: info")
     add("--log-format", choices=FORMATS, default="plain", help="default: plain")
@@ -181,21 +182,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _explain(error: OSError, listen: Endpoint) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"--listen {listen} is in use by another process: stop that one, or choose another address"
-    if error.errno == errno.EADDRNOTAVAIL or error.errno is None:
-        return f"--listen {listen} cannot be used: {error}"
-    if isinstance(error, PermissionError):
-        return f"no permission for --listen {listen}: choose a port above 1023"
-    return f"the system says: {error.strerror or error}; check --listen"
-
-
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def _refuse(why: str) -> int:
-    sys.stderr.write(f"penstock gateway: {why}\n")
+def _refuse(why: str, held: socket.socket | None = None) -> int:
+    """Whoever holds this process is told, and does the talking."""
+    if held is None:
+        sys.stderr.write(f"penstock gateway: {why}\n")
+    else:
+        from penstock.cli.held_process import REFUSED, tell_holder
+
+        tell_holder(held, {REFUSED: why})
     return USAGE_ERROR

@@ -1,8 +1,8 @@
 """A penstock process that cannot outlive the one that started it.
 
 Called by cli.supervise (brokers) and cli.gateway_keeper; the started process's side by cli.serve and cli.gateway.
-Both hold one end of a pair of sockets. The started one says once over it that it is ready, in one line of JSON, and
-stops when its other end is gone, however that went.
+Both hold one end of a pair of sockets. The started one says once over it that it is ready (or why not), in one line of
+JSON, and stops when its other end is gone, however that went.
 It gets no signals from the terminal, only from here: Ctrl-C would otherwise stop all processes at once.
 """
 
@@ -20,6 +20,8 @@ from typing import Any
 
 # How the started process is told its end of the socket.
 SOCKET_OPTION = "--supervised-by"
+# What it says instead of being ready: why it does not start. Its holder tells that on.
+REFUSED = "refused"
 _LINE_BYTES_MAX = 64 * 1024
 
 
@@ -30,7 +32,7 @@ class HeldProcess:
         self._writer = writer
 
     async def told(self) -> dict[str, Any] | None:
-        """Waits until it says that it is ready; None if it ends before."""
+        """Waits until it says that it is ready, or why it will not be; None if it ends without a word."""
         line = await self._reader.readline()
         return json.loads(line) if line.endswith(b"\n") else None
 

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import errno
 import gc
+import logging
 import os
 import resource
 import signal
@@ -18,13 +19,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.gateway_choice import GatewayChoice, choose_gateway
 from penstock.cli.log_format import FORMATS, LEVELS, log_to_stderr
 from penstock.config import BrokerConfig
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.broker import Broker
+    from penstock.cli.gateway_keeper import GatewayKeeper
     from penstock.cli.supervise import Ready
+
+log = logging.getLogger(__name__)
 
 USAGE_ERROR = 2
 GAVE_UP = 3
@@ -36,9 +41,9 @@ GARBAGE_THRESHOLD = 50_000
 _DESCRIPTION = """Run a broker that every Kafka client can use.
 
 Without options it listens on 127.0.0.1:9092, answers /metrics and /health on 127.0.0.1:9644 and keeps its data in
-./penstock-data. With --gateway it has the console, REST and the schema registry beside it. Settings have Kafka's
-names; all of them are in docs/configuration.md. Where a setting is given more than once, -o wins over the other
-options, and those over the file."""
+./penstock-data. A gateway beside it has the console, REST and the schema registry on 127.0.0.1:8080. Settings have
+Kafka's names; all of them are in docs/configuration.md. Where a setting is given more than once, -o wins over the
+other options, and those over the file."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,11 +64,15 @@ def main(arguments: Sequence[str]) -> int:
             metadata=options.metadata,
             cluster=options.cluster,
         )
+        # One that is supervised leaves the gateway to whoever holds it.
+        is_refused = options.no_gateway or options.supervised_by is not None
+        spoken = ("--log-level", options.log_level, "--log-format", options.log_format)
+        gateway = choose_gateway(config, is_refused, spoken)
         if options.brokers is not None:
             from penstock.cli.serve_many import plan_brokers, serve_many
 
             plans = plan_brokers(config, options.brokers, _without_brokers(arguments))
-            return serve_many(plans, config.gateway)
+            return serve_many(plans, gateway)
     except PenstockError as error:
         return _refuse(str(error))
     node = None if options.supervised_by is None else config.node_id
@@ -73,14 +82,14 @@ def main(arguments: Sequence[str]) -> int:
     import uvloop
 
     try:
-        return uvloop.run(_serve(config, options.supervised_by))
+        return uvloop.run(_serve(config, gateway, options.supervised_by))
     except PenstockError as error:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(explain_start_failure(error, config))
 
 
-async def _serve(config: BrokerConfig, supervisor: int | None) -> int:
+async def _serve(config: BrokerConfig, choice: GatewayChoice | None, supervisor: int | None) -> int:
     from penstock.broker import Broker
 
     stopping = asyncio.Event()
@@ -100,18 +109,21 @@ async def _serve(config: BrokerConfig, supervisor: int | None) -> int:
     # What is there now stays: the collector need not walk it again. New garbage is rarely cyclic here, so it may wait.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
+    # Behind the broker, which answers already: what the gateway takes to start keeps no client waiting.
+    gateway = None
+    if choice is not None:
+        from penstock.cli.gateway_keeper import start_gateway
+
+        gateway = start_gateway(choice, [_ready(broker)], _say, log.warning)
     _say(f"penstock: broker {broker.node_id} is ready")
     _say(f"  clients   {broker.endpoint}  (bootstrap.servers)")
     _say(f"  data      {config.data_dir.resolve()}")
     if broker.http_endpoint is not None:
         _say(f"  http      http://{broker.http_endpoint}/metrics  /health/live  /health/ready")
+    if choice is not None and gateway is not None:
+        _say(choice.line)
     _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
-    gateway = None
-    if config.gateway is not None:
-        from penstock.cli.gateway_keeper import start_gateway
-
-        gateway = start_gateway(config.gateway, [_ready(broker)], _say, _warn)
-    code = await _end_of(broker, stopping)
+    code = await _end_of(broker, stopping, gateway)
     _say("penstock: stopping; a second signal ends at once, without a clean mark")
     if gateway is not None:
         await gateway.stop()
@@ -147,13 +159,18 @@ def _ready(broker: "Broker") -> "Ready":
     return Ready(broker.node_id, os.getpid(), str(broker.endpoint), str(broker.bound), http)
 
 
-async def _end_of(broker: "Broker", stopping: asyncio.Event) -> int:
+async def _end_of(broker: "Broker", stopping: asyncio.Event, gateway: "GatewayKeeper | None" = None) -> int:
     """Wait until somebody stops the broker, or until it cannot go on itself and has said why; gives the exit code."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (stopping, broker.has_given_up)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for each in waits:
-        each.cancel()
-    return 0 if stopping.is_set() else GAVE_UP
+    from penstock.cli.supervise import first_of
+
+    companions = [] if gateway is None else [gateway.has_failed]
+    await first_of(stopping, broker.has_given_up, *companions)
+    if stopping.is_set():
+        return 0
+    if gateway is None or not gateway.has_failed.is_set():
+        return GAVE_UP
+    _warn(gateway.failure)
+    return USAGE_ERROR
 
 
 def explain_start_failure(error: OSError, config: BrokerConfig) -> str:
@@ -202,11 +219,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--listen", metavar="HOST:PORT", help="where clients connect; port 0 takes a free one (listeners)")
     add("--advertise", metavar="HOST:PORT", help="what clients are told to connect to (advertised.listeners)")
     add("--http", metavar="HOST:PORT", help="where /metrics and /health are; empty for none (penstock.http.listen)")
-    add(
+    gateway = parser.add_mutually_exclusive_group().add_argument
+    gateway(
         "--gateway",
         metavar="HOST:PORT",
-        help="a gateway beside it: console, REST, schema registry (penstock.gateway.listen)",
+        help="where the console, REST and the schema registry are; default: 127.0.0.1:8080 (penstock.gateway.listen)",
     )
+    gateway("--no-gateway", action="store_true", help="none of these: a broker alone")
     add("--node-id", type=int, metavar="N", help="this broker's id in the cluster (node.id)")
     add("--rack", metavar="NAME", help="where it stands; replicas are spread over racks (broker.rack)")
     add(

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from penstock.cli.gateway_choice import GatewayChoice
 from penstock.cli.gateway_keeper import GatewayKeeper, start_gateway
 from penstock.cli.supervise import BrokerPlan, Ready, Supervisor, run_until_stopped
 from penstock.config import BrokerConfig
@@ -56,15 +57,16 @@ def counted(endpoint: Endpoint, number: int) -> Endpoint:
     return Endpoint(endpoint.host, endpoint.port + number)
 
 
-def serve_many(plans: Sequence[BrokerPlan], gateway: Endpoint | None) -> int:
+def serve_many(plans: Sequence[BrokerPlan], gateway: GatewayChoice | None) -> int:
     def on_ready(ready: list[Ready]) -> GatewayKeeper | None:
-        _report(plans, ready)
-        return None if gateway is None else start_gateway(gateway, ready, _say, _warn)
+        keeper = start_gateway(gateway, ready, _say, _warn)
+        _report(plans, ready, None if keeper is None else gateway)
+        return keeper
 
     return asyncio.run(run_until_stopped(Supervisor(plans, _warn), on_ready, _warn))
 
 
-def _report(plans: Sequence[BrokerPlan], ready: Sequence[Ready]) -> None:
+def _report(plans: Sequence[BrokerPlan], ready: Sequence[Ready], gateway: GatewayChoice | None) -> None:
     lines = [f"penstock: {len(ready)} brokers are ready"]
     lines.append(f"  clients   {','.join(one.endpoint for one in ready)}  (bootstrap.servers)")
     for plan, one in zip(plans, ready, strict=True):
@@ -72,6 +74,8 @@ def _report(plans: Sequence[BrokerPlan], ready: Sequence[Ready]) -> None:
         lines.append(
             f"  broker {one.node_id}  {one.endpoint}  process {one.process_id}  {plan.data_dir.resolve()}{http}"
         )
+    if gateway is not None:
+        lines.append(gateway.line)
     lines.append(f"  stop      Ctrl-C, or: kill {os.getpid()}")
     _say("\n".join(lines))
 

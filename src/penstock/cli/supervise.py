@@ -22,6 +22,7 @@ STOP_DEADLINE_S = 30.0
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 # After so long a life the next death counts as the first again.
 STEADY_AFTER_S = 60.0
+COMPANION_FAILED = 2
 
 Say = Callable[[str], None]
 
@@ -184,9 +185,19 @@ def _kept_address(ready: Ready) -> dict[str, str]:
 
 
 class Companion(Protocol):
-    """What was started beside the brokers, and stops before them."""
+    """What was started beside the brokers, and stops before them; without it they shall not run if it has failed."""
+
+    has_failed: asyncio.Event
+    failure: str
 
     async def stop(self) -> None: ...
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for each in waits:
+        each.cancel()
 
 
 async def run_until_stopped(
@@ -214,6 +225,12 @@ async def run_until_stopped(
             await asyncio.wait([starting])
             return 0
         companion = on_ready(starting.result())
+        if companion is not None:
+            await first_of(stopping, companion.has_failed)
+            if not stopping.is_set():
+                say(companion.failure)
+                await supervisor.stop()
+                return COMPANION_FAILED
         await waiting
         say("stopping the brokers one after another; a second signal ends at once, without a clean mark")
         if companion is not None:

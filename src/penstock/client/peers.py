@@ -1,7 +1,7 @@
 """The other brokers, each reached over one connection that is kept and made anew when it breaks.
 
-Called by handlers.marker_sending and handlers.inquiries. Each has Peers of its own: a broker answers a connection in
-order, so a marker whose log is slow to commit would keep a question to a coordinator waiting.
+Called by handlers.marker_sending, handlers.inquiries and validation. Each has Peers of its own: a broker answers a
+connection in order, so a marker whose log is slow to commit would keep a question to a coordinator waiting.
 Invariants:
 - At most one connection per node, to the endpoint the node has now; a node that moved is not asked at its old place.
 - Whatever keeps a request from its reply is a PeerUnreachable; whether the peer has acted on it is then unknown.

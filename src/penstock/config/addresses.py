@@ -1,4 +1,4 @@
-"""Addresses as settings spell them: listeners, the HTTP address, where a cluster is found, limits per
+"""Addresses as settings spell them: listeners, the HTTP address, where a cluster is found and traces go, limits per
 address.
 
 Called by the broker's table to refuse a bad one and by BrokerConfig to read a good one; by clients of a cluster.
@@ -13,6 +13,7 @@ from penstock.model import Endpoint
 PROTOCOL = "PLAINTEXT"
 KAFKA_PORT = 9092
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+_NO_COLLECTOR = "no address of a collector; write it as http://host:4318"
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -51,6 +52,25 @@ def listeners_fault(listeners: tuple[str, ...]) -> str | None:
 
 def http_fault(address: str) -> str | None:
     return listeners_fault((address,)) if address else None
+
+
+def collector_fault(url: str) -> str | None:
+    """What is wrong with the address that traces are sent to."""
+    if not url:
+        return None
+    # Only here: most brokers send no traces.
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port, or of brackets
+        return _NO_COLLECTOR
+    if not is_address or parts.query or parts.fragment or not url.isascii() or " " in url:
+        return _NO_COLLECTOR
+    if parts.username is not None:
+        return "holds a user or a password; give those to the collector with OTEL_EXPORTER_OTLP_HEADERS"
+    return None
 
 
 def overrides_fault(overrides: tuple[str, ...]) -> str | None:

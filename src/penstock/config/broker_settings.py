@@ -7,7 +7,7 @@ alter configs over the wire must not choose what this process opens.
 
 from dataclasses import dataclass
 
-from penstock.config.addresses import http_fault, listeners_fault, overrides_fault
+from penstock.config.addresses import collector_fault, http_fault, listeners_fault, overrides_fault
 from penstock.config.metadata_address import metadata_fault
 from penstock.config.setting import (
     CLUSTER_WIDE,
@@ -35,6 +35,7 @@ from penstock.config.topic_config import (
     DURABILITIES,
     SEGMENT_BYTES_MIN,
     TIMESTAMP_TYPES,
+    TOPIC_NAME,
     gzip_level_fault,
 )
 
@@ -43,6 +44,8 @@ REPLICA_SELECTORS = (
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     "org.apache.kafka.common.replica.LeaderSelector",
 )
+
+SERVICE_NAME_CHARACTERS_MAX = 255
 
 
 def _cluster_fault(name: str) -> str | None:
@@ -58,8 +61,16 @@ def _budget_fault(budget: int) -> str | None:
     return None if budget == -1 or budget > 0 else "neither -1 (no limit) nor a number of bytes"
 
 
+def _service_fault(name: str) -> str | None:
+    return None if 0 < len(name) <= SERVICE_NAME_CHARACTERS_MAX else "no name, or one that is too long"
+
+
 def _assignors_fault(assignors: tuple[str, ...]) -> str | None:
     return None if assignors else "a group needs an assignor"
+
+
+def _schema_topic_fault(name: str) -> str | None:
+    return None if TOPIC_NAME.fullmatch(name) else "no name of a topic: up to 249 letters, digits, '.', '_' and '-'"
 
 
 # No repr: a broker's settings in a log line or a traceback would show its secrets.
@@ -84,9 +95,9 @@ class BrokerSettings:
         "penstock.http.listen", "127.0.0.1:9644", "The address of /metrics and /health; empty for none.",
         check=http_fault)
     penstock_gateway_listen: str = text(
-        "penstock.gateway.listen", "",
-        "The address of a gateway that `penstock serve` starts beside the broker: console, REST, schema registry; "
-        "empty for none.", check=http_fault)
+        "penstock.gateway.listen", "127.0.0.1:8080",
+        "The address of the gateway that `penstock serve` starts beside the broker: console, REST, schema registry; "
+        "empty for none. Where nobody named it and it cannot be had, the broker runs without.", check=http_fault)
 
     # Where the cluster's metadata is.
     penstock_metadata: str = text(
@@ -281,6 +292,9 @@ class BrokerSettings:
         "queued.max.request.bytes", 64 << 20, "Bytes of requests held in memory over all connections; past it the "
         "broker stops reading. One request is always let in. -1 is no limit, which is Kafka's default.",
         check=_budget_fault)
+    penstock_schema_topic: str = text(
+        "penstock.schema.topic", "_schemas", "The topic of the schema registry whose schemas topics with "
+        "`penstock.schema.validation` are validated by.", check=_schema_topic_fault)
     penstock_decompression_ratio_max: int = integer(
         "penstock.decompression.ratio.max", 32, "A batch may not decompress to more than `max.message.bytes` times "
         "this.", low=1)
@@ -425,6 +439,17 @@ class BrokerSettings:
     # Metrics that clients push (KIP-714).
     telemetry_max_bytes: int = integer(
         "telemetry.max.bytes", 1 << 20, "The most a client may push at once, compressed.", low=1, high=4 << 20)
+
+    # Traces.
+    penstock_tracing_endpoint: str = text(
+        "penstock.tracing.endpoint", "", "Where spans of produce, append, replicate and fetch go by OTLP/HTTP, as "
+        "http://host:4318; /v1/traces is added where there is no path. Empty for no traces. Needs penstock[tracing].",
+        check=collector_fault, sensitive=True)
+    penstock_tracing_sample_ratio: float = double(
+        "penstock.tracing.sample.ratio", 0.01, "The share of requests that are traced. Of a producer that sends a "
+        "`traceparent` header with its records, those are that it sampled itself.", low=0, high=1, dynamic=CLUSTER_WIDE)
+    penstock_tracing_service_name: str = text(
+        "penstock.tracing.service.name", "penstock", "The `service.name` of these spans.", check=_service_fault)
     # fmt: on
 
 

@@ -4,6 +4,7 @@ Called by log, replication and handlers, which read plain attributes; made by Br
 Names, defaults and limits are those of Kafka 4.3 unless a row says otherwise.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -21,6 +22,10 @@ CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 DURABILITIES = ("fsync", "fsync-all", "page-cache")
+VALIDATIONS = ("off", "id", "full")
+VALIDATION_FAILURES = ("reject", "dead-letter", "mark")
+SUBJECT_STRATEGIES = ("topic", "any")
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _integer = partial(setting.integer, scope=Scope.TOPIC)
 _long = partial(setting.long, scope=Scope.TOPIC)
@@ -29,6 +34,7 @@ _flag = partial(setting.flag, scope=Scope.TOPIC)
 _choice = partial(setting.choice, scope=Scope.TOPIC)
 _choices = partial(setting.choices, scope=Scope.TOPIC)
 _items = partial(setting.items, scope=Scope.TOPIC)
+_text = partial(setting.text, scope=Scope.TOPIC)
 
 
 def _from(*names: str) -> tuple[tuple[str, int], ...]:
@@ -44,6 +50,12 @@ def gzip_level_fault(level: int) -> str | None:
 def _remote_fault(enabled: bool) -> str | None:
     # Accepting it would promise a second copy of the data that nobody makes.
     return "there is no remote storage to enable" if enabled else None
+
+
+def _topic_name_fault(name: str) -> str | None:
+    if not name or (TOPIC_NAME.fullmatch(name) and name not in (".", "..")):
+        return None
+    return "no name of a topic: up to 249 letters, digits, '.', '_' and '-'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +142,22 @@ class TopicConfig:
         "penstock.decompression.ratio.max", 32, "A batch may not decompress to more than `max.message.bytes` times "
         "this, wherever the broker has to look inside.", low=1,
         broker_names=_from("penstock.decompression.ratio.max"))
+    schema_validation: str = _choice(
+        "penstock.schema.validation", "off", VALIDATIONS, "What a record's value must be to be written: with `id` it "
+        "begins with the id of a registered schema, with `full` it also fits that schema. A null value always passes.")
+    schema_key_validation: str = _choice(
+        "penstock.schema.key.validation", "off", VALIDATIONS, "The same for keys.")
+    schema_on_failure: str = _choice(
+        "penstock.schema.validation.on.failure", "reject", VALIDATION_FAILURES, "What happens to a record that is not "
+        "so: `reject` refuses its whole batch and says why, `dead-letter` writes it to another topic and the rest of "
+        "its batch to this one, `mark` writes it with the reason in the header penstock.schema.error.")
+    schema_dead_letter_topic: str = _text(
+        "penstock.schema.dead.letter.topic", "", "The topic for such records with `dead-letter`, made when it is "
+        "first needed; it must not validate itself. Empty for the topic's own name with .dead-letter behind it.",
+        check=_topic_name_fault)
+    schema_subject_strategy: str = _choice(
+        "penstock.schema.subject.strategy", "topic", SUBJECT_STRATEGIES, "Under which subject a schema must be "
+        "registered: with `topic` under the topic's name with -value or -key behind it, with `any` under whichever.")
     preallocate: bool = _flag(
         "preallocate", False, "Reserve a segment's whole size on disk when it is created.",
         broker_names=_from("log.preallocate"), honoured=False)
@@ -177,6 +205,11 @@ class TopicConfig:
             and self.compression_type == "producer"
             and self.message_timestamp_type == "CreateTime"
         )
+
+    @cached_property
+    def validates(self) -> bool:
+        """Whether records are held against schemas before they are written; asked on every produce."""
+        return self.schema_validation != "off" or self.schema_key_validation != "off"
 
     @cached_property
     def segment_age_max_ms(self) -> int:

@@ -94,8 +94,9 @@ class _Life:
             await services.kafka.close()
 
     def why_not_ready(self) -> str | None:
-        if not self._services.kafka.is_connected:
-            return f"the cluster at {self._services.settings.bootstrap} does not answer"
+        kafka = self._services.kafka
+        if not kafka.is_connected:
+            return kafka.refusal or f"the cluster at {self._services.settings.bootstrap} does not answer"
         for name, part in self._parts.items():
             if name in self._waiting:
                 return f"the {name} is still starting"
@@ -107,12 +108,15 @@ class _Life:
 
     async def _start(self, name: str, part: Any) -> None:
         start: Callable[[Services], Awaitable[None]] | None = getattr(part, "start", None)
+        told = ""
         while start is not None:
             try:
                 await start(self._services)
                 break
             except KafkaFailed as failure:
-                log.warning("the %s cannot start yet: %s", name, failure)
+                if str(failure) != told:
+                    log.warning("the %s cannot start yet: %s", name, failure)
+                told = str(failure)
             except Exception:
                 log.exception("the %s could not start", name)
             await asyncio.sleep(START_RETRY_S)

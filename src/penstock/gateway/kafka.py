@@ -5,11 +5,13 @@ Called by every part of the gateway. All of it is awaitable and none of it holds
 Laws:
 - A cluster that is not there yet is waited for: `is_connected` says whether it answered last time.
 - Asking about a topic never makes it.
+- A cluster that does not let the gateway in is said so, once; until it does nobody waits for a time-out to hear it.
 """
 
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -35,6 +37,10 @@ WATCH_FIRST_S = 0.25
 TOPIC_FRESH_S = 5.0
 TOPICS_KEPT_MAX = 10_000
 CONSUMERS_MAX = 200
+# librdkafka's names for being sent away at the door; it goes on trying, at longer and longer intervals.
+_SENT_AWAY = frozenset({"_AUTHENTICATION", "_SSL"})
+# Which broker it was and how long it took: all of them say the same, and it is to be said once.
+_CIRCUMSTANCES = re.compile(r"^\w+://\S+: | \(after \d+ms in state .*\)$")
 
 
 class TopicFacts(NamedTuple):
@@ -62,6 +68,8 @@ class Kafka:
         self.admin = Cluster(bootstrap, self.properties, ask_timeout_s, client_id=CLIENT_ID)
         self.ask_timeout_s = ask_timeout_s
         self.is_connected = False
+        # Why the cluster does not let us in, while it does not.
+        self.refusal: str | None = None
         self.cluster_id: str | None = None
         self._delivery_timeout_s = delivery_timeout_s
         self._queue_records_max = queue_records_max
@@ -81,7 +89,8 @@ class Kafka:
         from confluent_kafka import Producer
 
         self._producer = BulkProducer(
-            lambda settings: self._make(Producer, settings),
+            # This one is polled all the time, so it hears first what is wrong with the connection.
+            lambda settings: self._make(Producer, settings, self._hear_error),
             records_max=self._queue_records_max,
             bytes_max=self._queue_bytes_max,
             delivery_timeout_s=self._delivery_timeout_s,
@@ -149,6 +158,11 @@ class Kafka:
 
         Not to be used for what waits longer than the cluster's time-out: there are only a few threads.
         """
+        if self.refusal is not None and not self.is_connected:
+            raise KafkaFailed(-169, "_AUTHENTICATION", self.refusal)
+        return await self._ask(call)
+
+    async def _ask(self, call: Callable[[Cluster], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._asking, self._guarded, call)
 
     async def topic(self, name: str) -> TopicFacts | None:
@@ -205,13 +219,24 @@ class Kafka:
 
     # Inside
 
-    def _make(self, client: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+    def _hear_error(self, error: Any) -> None:
+        """In librdkafka's thread."""
+        if error.name() in _SENT_AWAY and not self.is_connected:
+            told = _CIRCUMSTANCES.sub("", str(error.str()))
+            reason = f"the cluster at {self.bootstrap} does not let the gateway in: {told}; check -X (sasl.*, ssl.*)"
+            if reason != self.refusal:
+                log.warning("%s", reason)
+            self.refusal = reason
+
+    def _make(
+        self, client: Callable[..., Any], settings: Mapping[str, Any], on_error: Callable[[Any], None] | None = None
+    ) -> Any:
         from confluent_kafka import KafkaException
 
         basis = {"bootstrap.servers": self.bootstrap, "client.id": CLIENT_ID, "log_level": 0}
         try:
             # Silent: what matters comes back as the error of a call.
-            return client({**basis, **settings, **self.properties, "error_cb": _ignore})
+            return client({**basis, **settings, **self.properties, "error_cb": on_error or _ignore})
         except KafkaException as error:
             raise KafkaFailed.of(error) from None
         except (TypeError, ValueError) as error:
@@ -237,17 +262,23 @@ class Kafka:
 
     async def _watch(self) -> None:
         """Whether the cluster answers: often until it first does, then now and then."""
+        told: str | None = None
         while True:
             try:
-                self.cluster_id = await self.ask(_find_cluster_id)
+                self.cluster_id = await self._ask(_find_cluster_id)
                 if not self.is_connected:
                     log.info("connected to cluster %s at %s", self.cluster_id, self.bootstrap)
                 self.is_connected = True
+                self.refusal = told = None
             except KafkaFailed as failure:
-                if self.is_connected:
-                    log.warning("the cluster at %s does not answer: %s", self.bootstrap, failure)
                 self.is_connected = False
-            await asyncio.sleep(WATCH_S if self.is_connected else WATCH_FIRST_S)
+                reason = f"the cluster at {self.bootstrap} does not answer: {failure}"
+                if self.refusal is None and reason != told:
+                    log.warning("%s", reason)
+                told = reason
+            # Who is sent away does not come back four times a second.
+            is_waiting = not self.is_connected and self.refusal is None
+            await asyncio.sleep(WATCH_FIRST_S if is_waiting else WATCH_S)
 
 
 def _find_cluster_id(cluster: Cluster) -> str:

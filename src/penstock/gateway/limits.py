@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.clock import Clock
 from penstock.gateway.errors import RETRY_AFTER_S, HttpProblem
 from penstock.gateway.measures import GatewayMeasures
+from penstock.gateway.read_only import READING, refusal
 from penstock.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ STREAM_IDLE_S = 300.0
 _DIGITS_MAX = 18
 
 _ALWAYS_ANSWERED = ("/health/live", "/health/ready", "/metrics")
-_READING = ("GET", "HEAD", "OPTIONS")
 _PAGE_POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -40,6 +40,7 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
 ]
 _PAGE_HEADERS = [*_HEADERS, (b"content-security-policy", _PAGE_POLICY.encode())]
 _CLOSE = (b"connection", b"close")
@@ -167,11 +168,13 @@ class Guard:
                 f"The gateway does not answer for the host {host[:200]!r}: start it with --allow-host to let it.",
             )
         # Simple forms and sockets are sent by browsers without asking first.
-        is_safe = scope["type"] == "http" and scope["method"] in _READING
+        is_safe = scope["type"] == "http" and scope["method"] in READING
         if origin and not may_share and not is_safe and _host_of(origin) != host.lower():
             return HttpProblem(
                 403, 403, f"Pages of {origin[:200]} may not use this gateway: start it with --allow-origin to let them."
             )
+        if self.settings.read_only and (refused := refusal(scope)) is not None:
+            return refused
         length = headers.get(b"content-length", b"")
         is_too_long = len(length) > _DIGITS_MAX or (length.isdigit() and int(length) > self.settings.body_bytes_max)
         if is_too_long and b"transfer-encoding" not in headers:
@@ -257,9 +260,9 @@ def _complete(headers: Any, shared_with: str, visit: Visit) -> list[tuple[bytes,
     given: list[tuple[bytes, bytes]] = list(headers)
     names = dict(given)
     kind = names.get(b"content-type", b"")
-    complete = given + (_PAGE_HEADERS if kind.startswith(b"text/html") else _HEADERS)
-    if b"cache-control" not in names:
-        complete.append((b"cache-control", b"no-store"))
+    own = _PAGE_HEADERS if kind.startswith(b"text/html") else _HEADERS
+    # A page that says it itself knows better; of two policies a browser would obey both.
+    complete = given + [header for header in own if header[0] not in names]
     if shared_with:
         complete += [(b"access-control-allow-origin", shared_with.encode("latin-1")), (b"vary", b"Origin")]
     if visit.is_body_left and b"connection" not in names and not visit.is_stream:

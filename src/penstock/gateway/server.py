@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.gateway.app import build_app
 from penstock.gateway.errors import KafkaFailed
+from penstock.gateway.listening import BACKLOG, listen_at
 from penstock.gateway.settings import GatewaySettings
 from penstock.model import Endpoint
 
@@ -28,7 +29,6 @@ log = logging.getLogger(__name__)
 HEADER_BYTES_MAX = 64 * 1024
 HEADER_TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 60
-BACKLOG = 1024
 SOCKET_MESSAGE_BYTES_MAX = 1024 * 1024
 SOCKET_MESSAGES_MAX = 16
 
@@ -43,7 +43,7 @@ class GatewayServer:
 
     async def start(self) -> Endpoint:
         """Listen; gives the address. Raises OSError where it cannot be had, KafkaFailed for bad properties."""
-        listening = _listen(self.settings.listen)
+        listening = listen_at(self.settings.listen)
         try:
             # Before uvicorn has a hand in it, which would make a page of log of what is one sentence.
             await self.app.state.services.kafka.start()
@@ -119,6 +119,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        # uvicorn's line for each request cannot spell every path the guard lets through; --request-log has one of ours.
+        self.access_log = False
         if len(self.connections) > self.connections_max:
             self._refuse(503, "Service Unavailable", "The gateway has too many connections: try again later.")
             return
@@ -192,19 +194,3 @@ def _protocol(most: int) -> type[BoundedHttp]:
         connections_max = most
 
     return Protocol
-
-
-def _listen(where: Endpoint) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        where.host or None, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    return listening

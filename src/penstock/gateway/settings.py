@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from penstock.gateway.listening import DEFAULT_LISTEN
 from penstock.model import Endpoint
 
 MIB = 1024 * 1024
-DEFAULT_LISTEN = Endpoint("127.0.0.1", 8080)
+# Of all clients the gateway makes, which come and go with requests: they push no metrics of their own, and do not write
+# a line each about a broker that is away. What matters comes back as the error of a call.
+CLIENT_PROPERTIES: Mapping[str, str] = {"enable.metrics.push": "false", "log_level": "0"}
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -19,12 +22,13 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 class GatewaySettings:
     bootstrap: str
     listen: Endpoint = DEFAULT_LISTEN
-    # librdkafka's, for every connection to the cluster: security.protocol, sasl.*, ssl.*…
+    # librdkafka's, for every connection to the cluster: security.protocol, sasl.*, ssl.*… over CLIENT_PROPERTIES.
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     schemas_topic: str = "_schemas"
-    # The console: the pages that brokers show their metrics on (http://host:port/metrics); may it change things?
+    # The console: the pages that brokers show their metrics on (http://host:port/metrics).
     metrics_addresses: tuple[str, ...] = ()
-    console_readonly: bool = False
+    # Nothing is changed through this gateway: see gateway.read_only.
+    read_only: bool = False
 
     # Who may call. Empty origins: no page of another origin may; hosts: names beside those of the loopback.
     allowed_origins: tuple[str, ...] = ()
@@ -47,6 +51,9 @@ class GatewaySettings:
     queue_bytes_max: int = 64 * MIB
     consumers_max: int = 200
     consumer_idle_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", {**CLIENT_PROPERTIES, **self.properties})
 
     @property
     def is_loopback(self) -> bool:

@@ -237,6 +237,14 @@ class GroupCoordinator:
     def groups_by_state(self) -> Counter[str]:
         return Counter(group.state.value for group in self.groups())
 
+    def members_by_state(self) -> Counter[str]:
+        """How many members groups in each state have, together."""
+        counts: Counter[str] = Counter()
+        for group in self.groups():
+            members = group.facts.members if isinstance(group, ConsumerGroup) else group.members
+            counts[group.state.value] += len(members)
+        return counts
+
     def all_committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
         """(group, topic, partition, what it committed): what lag is made of."""
         for led in self._led.active():

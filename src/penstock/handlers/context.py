@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from penstock.replication.in_sync import InSyncReplicas
     from penstock.replication.throttle import LeaderThrottle
     from penstock.telemetry import Reception
+    from penstock.tracing import Tracer
     from penstock.transactions.coordinator import TransactionCoordinator
     from penstock.transactions.markers import WriteMarkers
+    from penstock.validation.validation import SchemaValidation
 
 Buffer = bytes | bytearray | memoryview
 
@@ -70,7 +72,7 @@ class ConnectionState:
     software_version: str = ""
     # Set by a handler whose client is over a quota; the connection reads nothing for so long.
     throttle_ms: int = 0
-    # A fetch waits for data, or a produce for its transaction: what was sent after it is not taken meanwhile.
+    # A fetch waits for data, a produce for its transaction or schemas: what was sent after it is not taken meanwhile.
     holds_back_the_next: bool = False
     # Told by a handler that no longer holds back the next, though its answer has yet to come.
     take_more: Callable[[], None] = lambda: None
@@ -174,6 +176,8 @@ class HandlerContext:
     telemetry: "Reception"
     # Makes an internal topic if it is not there yet.
     ensure_internal_topic: Callable[[str], Awaitable[None]]
+    validation: "SchemaValidation | None" = None  # only tests leave it out
+    tracer: "Tracer | None" = None  # where tracing is switched on
 
 
 def throttle_by_time(

@@ -8,7 +8,7 @@ Consumers are given what is committed, by the leader or by a follower near them;
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from penstock.handlers.leader_hints import endpoints_of, leader_hint
 from penstock.handlers.replica_fetch import admit_replica, count_given, diverging_result, held_back_s
 from penstock.handlers.replica_selection import nearer_replica, redirection
 from penstock.log.partition_log import PartitionLog
-from penstock.model import Offset
+from penstock.model import Offset, TopicPartition
 from penstock.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import HostedTopic
@@ -367,6 +367,8 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
             topics.setdefault(wanted.topic, []).append(result)
     if session is not None:
         context.fetch_sessions.served(session, gave)
+    if context.tracer is not None and not is_replica:
+        context.tracer.fetched(request.client_id, request.started, list(_given(context, found)))
     answer = [
         FetchTopicResult(topic, None, results) if isinstance(topic, str) else FetchTopicResult(None, topic, results)
         for topic, results in topics.items()
@@ -376,6 +378,14 @@ def _encode(context: HandlerContext, request: RawRequest, plan: FetchPlan, found
     return encode_fetch_response(
         request.version, request.correlation_id, throttle_ms, 0, session_id, answer, _hinted_endpoints(context, found)
     )
+
+
+def _given(context: HandlerContext, found: _Found) -> Iterator[tuple[TopicPartition, FetchPartitionResult]]:
+    """The partitions with records in the answer, by name."""
+    for wanted, result in found.results:
+        topic = _topic(context, wanted.topic) if len(result.records) > 0 else None
+        if topic is not None:
+            yield TopicPartition(topic.name, result.partition), result
 
 
 def _hinted_endpoints(context: HandlerContext, found: _Found) -> list[NodeEndpoint]:

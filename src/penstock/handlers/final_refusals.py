@@ -9,17 +9,17 @@ who cannot ask says that it may not lead, and the client looks for who does.
 import asyncio
 
 from penstock.cluster.store import Ambiguous, Unavailable
-from penstock.errors import (
-    DuplicateSequence,
-    InvalidProducerEpoch,
-    NotLeaderOrFollower,
-    OutOfOrderSequence,
-    PenstockError,
-)
+from penstock.errors import ErrorCode, NotLeaderOrFollower, PenstockError
 from penstock.handlers.context import HandlerContext
 from penstock.replication.partition import Partition
 
-FINAL = (OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch)
+FINAL = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
 ASKING_MAX = 32  # a client that sends nonsense must not keep the store busy
 ASKING_S_MAX = 2.0
 

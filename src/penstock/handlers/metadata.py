@@ -13,7 +13,7 @@ from penstock.cluster.topic_plan import NewTopic, check_name
 from penstock.errors import ErrorCode, InvalidTopicName, PenstockError
 from penstock.handlers.context import HandlerContext, Request
 from penstock.model import INTERNAL_TOPICS, NO_TOPIC_ID
-from penstock.wire.apis import APIS
+from penstock.wire.apis import APIS, ApiKey
 
 Body = Mapping[str, Any]
 
@@ -28,6 +28,8 @@ _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 _API_KEYS = [{"api_key": api.key, "min_version": api.advertised_low, "max_version": api.high} for api in APIS]
+_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+_API_KEYS_WITHOUT_TELEMETRY = [row for row in _API_KEYS if row["api_key"] not in _TELEMETRY]
 
 # What clients ask for by feature: epochs that rise with every transaction (KIP-890), and the consumer protocol.
 FEATURES = {"group.version": 1, "transaction.version": 2}
@@ -46,7 +48,7 @@ def handle_api_versions(context: HandlerContext, request: Request) -> Body:
             return {"error_code": ErrorCode.INVALID_REQUEST}
         request.connection.software_name, request.connection.software_version = name, version
     return {
-        "api_keys": _API_KEYS,
+        "api_keys": _API_KEYS if context.telemetry.is_offered else _API_KEYS_WITHOUT_TELEMETRY,
         "supported_features": _SUPPORTED if request.version >= FEATURES_FROM_0_SINCE else (),
         "finalized_features": _FINALIZED,
         "finalized_features_epoch": 0,

@@ -2,36 +2,40 @@
 
 Called by server.dispatch for every Produce request; the walk goes on in replication.partition and log.partition_log.
 A plain def: everything is appended before it returns, so that the next request of the connection can start at once
-and batches stay in order. Only the answer may come later. The one exception is a batch whose transaction's coordinator
-has to be waited for first: the connection takes nothing more until it is appended.
+and batches stay in order. Only the answer may come later. The exceptions are a batch whose transaction's coordinator
+has to be waited for first, and batches of topics that validate by schema: the connection takes nothing more until they
+are appended.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from penstock.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTopicName,
-    MessageTooLarge,
     PenstockError,
     UnsupportedCompressionType,
 )
 from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
 from penstock.handlers.final_refusals import FINAL
 from penstock.handlers.leader_hints import endpoints_of, leader_hint
-from penstock.handlers.transactional_produce import AskFirst, Refused, ask_first, verify
+from penstock.handlers.transactional_produce import AskFirst, ask_first, verify
+from penstock.handlers.validated_produce import Admitted, validate_and_append
 from penstock.log.intake import admit
 from penstock.model import INTERNAL_TOPICS, TopicPartition
 from penstock.records.batch import COMPRESSION_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 from penstock.records.compression import Codec
+from penstock.replication.partition import Partition
 from penstock.replication.replicas import HostedTopic
+from penstock.validation.rules import RecordsRefused
 from penstock.wire.produce import (
     NodeEndpoint,
     ProducePartitionResult,
     ProduceRequest,
     ProduceTopicResult,
+    RecordError,
     encode_produce_response,
     parse_produce,
 )
@@ -39,21 +43,50 @@ from penstock.wire.produce import (
 ACKS_ALL = -1
 COMPRESSION_MAX = max(Codec).value
 LOOP_S_MAX = 1.0  # one request keeps the loop, and with it everybody else, no longer than this and one batch
-NOTHING_REFUSED: Mapping[TopicPartition, Refused] = {}
+NOTHING_REFUSED: Mapping[TopicPartition, PenstockError] = {}
+NOTHING_ADMITTED: Mapping[TopicPartition, Admitted] = {}
 Wait = asyncio.Future[None]
+# How a partition's batch is written, and what its answer waits for; a trace puts itself around it.
+Append = Callable[
+    [
+        HandlerContext,
+        HostedTopic | PenstockError,
+        int,
+        memoryview | None,
+        ProduceRequest,
+        int,
+        Mapping[TopicPartition, Admitted],
+    ],
+    tuple[ProducePartitionResult, Wait | None],
+]
 
 
 def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
     produce = parse_produce(request.version, request.view, request.body_offset)
+    append_all = _append_all if context.tracer is None else _append_traced
+    for name, topic_id, _ in produce.topics:
+        # Not by _find(): the call alone would cost every request more than this look does.
+        if name is not None:
+            topic = context.replicas.topics.get(name)
+        else:
+            assert topic_id is not None
+            topic = context.replicas.topics_by_id.get(topic_id)
+        if topic is not None and topic.config.validates:
+            _hold_back(request)
+            return asyncio.ensure_future(validate_and_append(context, request, append_all))
     if produce.transactional_id is None:
-        return _append_all(context, request, produce, NOTHING_REFUSED)
+        return append_all(context, request, produce, NOTHING_REFUSED)
     verdict = verify(context, request.version, produce)
     if not isinstance(verdict, AskFirst):
-        return _append_all(context, request, produce, verdict)
+        return append_all(context, request, produce, verdict)
+    _hold_back(request)
+    return asyncio.ensure_future(_ask_and_append(context, request, verdict))
+
+
+def _hold_back(request: RawRequest) -> None:
     # The next frame is read into the same buffer; what waits needs one of its own.
     request.view = memoryview(bytearray(request.view))
     request.connection.holds_back_the_next = True
-    return asyncio.ensure_future(_ask_and_append(context, request, verdict))
 
 
 async def _ask_and_append(context: HandlerContext, request: RawRequest, wanted: AskFirst) -> Reply:
@@ -64,7 +97,8 @@ async def _ask_and_append(context: HandlerContext, request: RawRequest, wanted: 
         request.started = context.clock.monotonic()  # the wait was nobody's time on the loop
         verdict = verify(context, request.version, produce, answered)
         assert not isinstance(verdict, AskFirst)
-        answer = _append_all(context, request, produce, verdict)
+        append_all = _append_all if context.tracer is None else _append_traced
+        answer = append_all(context, request, produce, verdict)
     finally:
         connection.holds_back_the_next = False
     request.view = memoryview(b"")  # appended: the answer waits without it
@@ -72,9 +106,29 @@ async def _ask_and_append(context: HandlerContext, request: RawRequest, wanted: 
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
-def _append_all(
-    context: HandlerContext, request: RawRequest, produce: ProduceRequest, refused: Mapping[TopicPartition, Refused]
+def _append_traced(
+    context: HandlerContext,
+    request: RawRequest,
+    produce: ProduceRequest,
+    refused: Mapping[TopicPartition, PenstockError],
+    admitted: Mapping[TopicPartition, Admitted] = NOTHING_ADMITTED,
 ) -> Answer:
+    assert context.tracer is not None
+    trace = context.tracer.produce(request.client_id, request.started, produce)
+    if trace is None:
+        return _append_all(context, request, produce, refused, admitted)
+    return trace.answered(_append_all(context, request, produce, refused, admitted, trace.around(_append)))
+
+
+def _append_all(
+    context: HandlerContext,
+    request: RawRequest,
+    produce: ProduceRequest,
+    refused: Mapping[TopicPartition, PenstockError],
+    admitted: Mapping[TopicPartition, Admitted] = NOTHING_ADMITTED,
+    append: Append | None = None,
+) -> Answer:
+    append = append or _append
     acks = produce.acks
     now_ms = context.clock.now_ms()
     results: list[ProduceTopicResult] = []
@@ -98,19 +152,18 @@ def _append_all(
                         raise refusal
                 if topic is None:
                     raise context.replicas.not_here(key, index)
-                result, wait = _append(context, topic, index, records, produce, now_ms)
+                result, wait = append(context, topic, index, records, produce, now_ms, admitted)
                 if wait is not None:
                     waits.append((wait, answers, len(answers)))
-            except FINAL as error:
-                failed = True
-                assert isinstance(topic, HostedTopic)
-                partition = context.replicas.partition_of(topic, index)
-                waits.append((context.final_refusals.make_sure(context, partition, error), answers, len(answers)))
-                result = _refusal(index, error)
             except PenstockError as error:
                 failed = True
-                result = _refusal(index, error, leader_hint(context, key, index, error))
-                context.metrics.request_errors.child("Produce", error.code.name).value += 1
+                led = _led(topic, index) if error.code in FINAL else None
+                if led is not None:
+                    result = _refusal(index, error)
+                    waits.append((context.final_refusals.make_sure(context, led, error), answers, len(answers)))
+                else:
+                    result = _refusal(index, error, leader_hint(context, key, index, error))
+                    context.metrics.request_errors.child("Produce", error.code.name).value += 1
             answers.append(result)
         results.append(ProduceTopicResult(name, topic_id, answers))
     quotas = context.quotas
@@ -171,6 +224,11 @@ def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> H
     return topic
 
 
+def _led(topic: HostedTopic | PenstockError | None, index: int) -> Partition | None:
+    partition = topic.partitions.get(index) if isinstance(topic, HostedTopic) else None
+    return partition if partition is not None and partition.is_leader else None
+
+
 def _append(
     context: HandlerContext,
     topic: HostedTopic | PenstockError,
@@ -178,6 +236,7 @@ def _append(
     records: memoryview | None,
     produce: ProduceRequest,
     now_ms: int,
+    admitted: Mapping[TopicPartition, Admitted],
 ) -> tuple[ProducePartitionResult, Wait | None]:
     if isinstance(topic, PenstockError):
         raise topic
@@ -188,13 +247,8 @@ def _append(
     if acks == ACKS_ALL:
         partition.check_in_sync()
     config = topic.config
-    batch, header = admit(records, config, now_ms)
-    if batch is not records and len(batch) > config.max_message_bytes:
-        # Hundreds of bytes may unfold to megabytes in a topic that keeps its records uncompressed.
-        raise MessageTooLarge(
-            f"compressed as the topic wants it the batch has {len(batch)} bytes, "
-            f"max.message.bytes is {config.max_message_bytes}"
-        )
+    given = admitted.get(TopicPartition(topic.name, index)) if admitted else None
+    batch, header = admit(records, config, now_ms) if given is None else given
     attributes = header.attributes
     if attributes & COMPRESSION_MASK > COMPRESSION_MAX:
         raise UnsupportedCompressionType(f"compression {header.compression} is none of Kafka's")
@@ -217,7 +271,11 @@ def _append(
 
 
 def _refusal(index: int, error: PenstockError, leader: tuple[int, int] | None = None) -> ProducePartitionResult:
-    return ProducePartitionResult(index, error.code, -1, error_message=str(error), current_leader=leader)
+    faults = error.faults if isinstance(error, RecordsRefused) else ()
+    record_errors = [RecordError(fault.batch_index, fault.reason) for fault in faults]
+    return ProducePartitionResult(
+        index, error.code, -1, record_errors=record_errors, error_message=str(error), current_leader=leader
+    )
 
 
 def _throttle(context: HandlerContext, request: RawRequest) -> int:

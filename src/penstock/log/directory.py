@@ -1,10 +1,10 @@
 """All logs of one data directory: opened together, checkpointed together, closed together.
 
 Called by broker and replication. Owns, with log.points, the files that speak of every log at once: the recovery
-points, the log starts, the high watermarks and the mark of a clean stop.
+points, the log starts, the high watermarks and the mark of a clean stop. How a log is made durable, with what the next
+start needs to know of it, is log.checkpointing's.
 Laws:
 - The clean-stop mark is removed before the first log is opened (KAFKA-10471), written after the last was synced.
-- A recovery point is written only after everything below it was synced.
 - A log start is on stable storage before the files below it go: else a crash might bring back some of them. So is
   a producers' snapshot that is newer than all that goes: else a crash might bring back a transaction without its end.
 - A log is cut by opening another in its place: the old one ends first, and what said that it once reached further is
@@ -30,11 +30,10 @@ from penstock.errors import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
-from penstock.log.aborted import AbortedPart, write_aborted
+from penstock.log.checkpointing import Checkpointing
 from penstock.log.checkpoints import LeaderEpochs, SavedOffset
 from penstock.log.clean_stop import CLEAN_STOP, clean_end, decode_ends, encode_ends
 from penstock.log.cutting import cut_files, find_cut
-from penstock.log.one_by_one import OneByOne
 from penstock.log.partition_log import (
     TOPIC_ID_FILE,
     LogState,
@@ -45,7 +44,7 @@ from penstock.log.partition_log import (
 )
 from penstock.log.points import Points, names_log
 from penstock.log.producers import Producers
-from penstock.log.recovery import CleanEnd, KnownPoints, failure_to_open, open_log, write_snapshot
+from penstock.log.recovery import CleanEnd, KnownPoints, failure_to_open, open_log
 from penstock.log.retention import start_after_retention
 from penstock.log.segment import Segment
 from penstock.model import Offset, TopicId, TopicPartition
@@ -57,8 +56,6 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 DAMAGED_DIRECTORY_SUFFIX = "-damaged"
 # A topic's name may be almost as long as a file's: of the name of a directory set aside only so much is kept.
 SET_ASIDE_NAME_MAX = 200
-# A log with so many batches since its last checkpoint does not wait for the next: read again they take some 60 ms.
-BUSY_BATCHES = 4000
 
 
 class LogRequest(NamedTuple):
@@ -85,6 +82,7 @@ class LogDirectory:
         self._ended: set[PartitionLog] = set()
         self._taken_offline: dict[TopicPartition, PartitionLog] = {}
         self._points = Points(disk, root, self.logs)
+        self._checkpoints = Checkpointing(disk, self.logs, self._points)
         self._clean_ends: dict[TopicPartition, CleanEnd] = {}
         self._removals: set[asyncio.TimerHandle] = set()
         self.observe_sync_ms: Callable[[float], None] = lambda _: None
@@ -92,7 +90,6 @@ class LogDirectory:
         self.read_high_watermarks: Callable[[], Mapping[TopicPartition, Offset]] = dict
         # Told of a log that now ends at or below an offset, whatever was known of it above.
         self.on_cut: Callable[[TopicPartition, Offset], None] = lambda at, end: None
-        self._checkpoints = OneByOne()
 
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, SavedOffset]:
@@ -236,12 +233,11 @@ class LogDirectory:
 
     async def checkpoint(self) -> None:
         """Sync what is not yet durable and write down how far every log is safe."""
-        await self._checkpoints.run(partial(self._checkpoint, self._is_unsaved))
+        await self._checkpoints.save_all()
 
     async def checkpoint_busy(self) -> None:
         """The same for logs with much to lose: what a crash, or a cut after a move, has to read again stays bounded."""
-        if any(map(_is_busy, self.logs.values())):
-            await self._checkpoints.run(partial(self._checkpoint, _is_busy))
+        await self._checkpoints.save_busy()
 
     async def save_points(self) -> None:
         """Put recovery points and log starts, as they are now, on stable storage."""
@@ -250,49 +246,6 @@ class LogDirectory:
     async def save_high_watermarks(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Remember what is committed of these logs. Of the others what was saved stays."""
         await self._points.save_high_watermarks(offsets)
-
-    async def _checkpoint(self, is_wanted: Callable[[PartitionLog], bool]) -> None:
-        for at, log in list(self.logs.items()):
-            if log.failure is not None or not log.segments or not is_wanted(log):
-                continue
-            try:
-                await log.turns.run(partial(self._checkpoint_log, log))
-            except PenstockError:
-                continue  # said, and kept offline, by the log itself
-            except OSError as error:
-                if not log.is_ended:
-                    logger.error("%s: indexes and producers could not be written: %s", at, error)
-        await self.save_points()
-
-    def _is_unsaved(self, log: PartitionLog) -> bool:
-        return log.next_offset > self._points.recovery_point(log.at, log.topic_id) or log.aborted.is_unsaved
-
-    async def _checkpoint_log(self, log: PartitionLog) -> None:
-        """In the log's turn: make it durable, with what the next start needs to know of it."""
-        if log.failure is not None:
-            raise log.failure
-        offset, active, batches = log.next_offset, log.segments[-1], log.unsaved_batches
-        saving = log.aborted.prepare_saving([segment.base_offset for segment in log.segments])
-        snapshot, indexes = log.producers.encode(saving.digests), active.encode_indexes()
-        await asyncio.shield(log.sync.wait_for(offset))
-
-        def write() -> None:
-            if log.is_ended:
-                return
-            active.write_indexes(indexes)
-            if log.segments[-1] is not active:
-                # Rolled meanwhile: what we wrote may have come after the complete indexes, so they are written again.
-                active.write_indexes(active.encode_indexes())
-            write_aborted(self._disk, log.directory, _still_there(log, saving.parts))
-            write_snapshot(self._disk, log.directory, offset, snapshot)
-
-        await self._disk.run(write)
-        log.aborted.saved(saving)
-        log.snapshot_offset = offset
-        log.unsaved_batches -= batches
-        # A topic of the same name may have come meanwhile, or this log may be about to be cut.
-        if not log.is_ended:
-            self._points.recovery_points[log.at] = SavedOffset(log.durable_offset, log.topic_id)
 
     async def apply_retention(self, committed: dict[TopicPartition, Offset], producer_expiry_ms: int) -> int:
         """Let go of what retention no longer keeps; how many segments went."""
@@ -334,7 +287,7 @@ class LogDirectory:
         while log.snapshot_offset < log.end_of_segments_before_start():
             # What producers did in these segments, a marker that ended a transaction for one, is then known from there.
             try:
-                await self._checkpoint_log(log)
+                await self._checkpoints.save_log(log)
             except PenstockError:
                 return  # said, and kept offline, by the log itself
             await self.save_points()
@@ -500,15 +453,6 @@ class LogDirectory:
 
         handle = loop.call_later(delay_ms / 1000, run)
         self._removals.add(handle)
-
-
-def _is_busy(log: PartitionLog) -> bool:
-    return log.unsaved_batches >= BUSY_BATCHES
-
-
-def _still_there(log: PartitionLog, parts: list[AbortedPart]) -> list[AbortedPart]:
-    bases = {segment.base_offset for segment in log.segments}
-    return [part for part in parts if part.base_offset in bases]
 
 
 def _learn_timestamps(segments: list[Segment]) -> None:

@@ -1,6 +1,7 @@
 """What a topic's settings ask of a batch that a producer sent: size, time, keys, compression.
 
-Called by handlers.produce between the wire and the log. With default settings nothing here unpacks a record.
+Called by handlers.produce, handlers.validated_produce and validation.dead_letters, between the wire and the log. With
+default settings nothing here unpacks a record.
 """
 
 from penstock.config import TopicConfig
@@ -34,6 +35,12 @@ def admit(batch: memoryview, config: TopicConfig, now_ms: int) -> tuple[memoryvi
         raise InvalidTimestamp(
             f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
             f"({config.timestamp_after_max_ms}) ahead of the broker's clock"
+        )
+    if len(batch) > config.max_message_bytes:
+        # Hundreds of bytes may unfold to megabytes in a topic that keeps its records uncompressed.
+        raise MessageTooLarge(
+            f"compressed as the topic wants it the batch has {len(batch)} bytes, "
+            f"max.message.bytes is {config.max_message_bytes}"
         )
     return batch, header
 

@@ -176,6 +176,7 @@ class BrokerMetrics:
 
         # Groups.
         self.groups = registry.gauges("mq_groups", "Groups.", "state")
+        self.group_members = registry.gauges("mq_group_members", "Members of groups, by their groups' state.", "state")
         self.consumer_lag = registry.gauges(
             "mq_consumer_lag_messages", "Messages a group has yet to commit.", "group", "topic", "partition"
         )
@@ -221,6 +222,20 @@ class BrokerMetrics:
             "mq_metadata_errors_total", "Calls of the metadata store that failed.", "operation", "error"
         )
 
+        # Validation by schema, for topics that ask for it. Batches that are sent again are counted again.
+        self.schema_records_checked = registry.counters(
+            "mq_schema_validation_checked_total", "Records held against schemas.", "topic"
+        )
+        self.schema_records_refused = registry.counters(
+            "mq_schema_validation_refused_total", "Of these, those whose batches were refused for them.", "topic"
+        )
+        self.schema_records_dead_lettered = registry.counters(
+            "mq_schema_validation_dead_lettered_total", "Of these, those written to a dead-letter topic.", "topic"
+        )
+        self.schema_records_marked = registry.counters(
+            "mq_schema_validation_marked_total", "Of these, those written with a header that says why.", "topic"
+        )
+
         # What clients push of their own (KIP-714); the values themselves are shown as mq_client_…
         self.client_instances = registry.gauge("mq_telemetry_instances", "Clients that ask what to push, or push.")
         self.client_series = registry.gauge("mq_telemetry_series", "Values of clients that are kept and shown.")
@@ -229,6 +244,13 @@ class BrokerMetrics:
         )
         self.client_points_left_out = registry.counter(
             "mq_telemetry_points_left_out_total", "Values in pushes that were not kept: too many, or of no known kind."
+        )
+
+        # Traces, where they are switched on.
+        self.trace_spans = registry.gauge("mq_trace_spans_total", "Spans that were delivered to the collector.")
+        self.trace_spans_dropped = registry.gauge(
+            "mq_trace_spans_dropped_total",
+            "Spans that were not: too many at once, or the collector did not take them.",
         )
 
         # What holds the event loop up.
@@ -256,6 +278,13 @@ class BrokerMetrics:
     def forget_topic(self, topic: str) -> None:
         """A deleted topic's counters leave the page; their sum stays in the rest."""
         for family in (self.messages_in, self.messages_out, self.batches_in, self.bytes_in, self.bytes_out):
+            family.remove(topic)
+        for family in (
+            self.schema_records_checked,
+            self.schema_records_refused,
+            self.schema_records_dead_lettered,
+            self.schema_records_marked,
+        ):
             family.remove(topic)
 
     def _rate(self, name: str, text: str, family: Family[Counter], clock: Clock) -> None:

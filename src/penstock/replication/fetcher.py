@@ -24,7 +24,7 @@ from penstock.errors import CorruptMessage, ErrorCode, MalformedFrame, PenstockE
 from penstock.log.directory import LogDirectory
 from penstock.log.partition_log import PartitionLog
 from penstock.metrics import Counter
-from penstock.model import NO_EPOCH, Endpoint, LeaderEpoch, Offset
+from penstock.model import NO_EPOCH, Endpoint, LeaderEpoch, Offset, TopicPartition
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import ReplicationThrottle
 from penstock.wire.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic, ForgottenTopic
@@ -42,6 +42,8 @@ LOOK_AGAIN_S = 1.0
 SESSION_EPOCH_MAX = 2**31 - 1
 
 Key = tuple[UUID, int]
+# The leader, when it was asked and when it answered, and what it gave.
+TraceRound = Callable[[int, float, float, list[tuple[TopicPartition, FetchPartitionResult]]], None]
 
 
 @dataclass(slots=True)
@@ -60,6 +62,8 @@ class FetcherContext:
     # The copy here is damaged, or its disk fails.
     on_broken: Callable[[Partition, PenstockError], None]
     received: Counter = field(default_factory=Counter)  # bytes of batches taken
+    # Told of every round that brought something, where tracing is switched on.
+    trace: TraceRound | None = None
 
 
 @dataclass(slots=True)
@@ -171,6 +175,8 @@ class LeaderFetcher:
         active = {key: each for key, each in active.items() if self._is_followed(key, each)}
         request = self._request(active, config)
         frame = encode_fetch_request(VERSION, 0, CLIENT_ID, request)
+        trace, now = self._context.trace, self._context.clock.monotonic
+        sent_at = now() if trace is not None else 0.0
         self._is_waiting = True
         try:
             wait_s = config.replica_fetch_wait_max_ms / 1000 + ANSWER_S
@@ -183,7 +189,10 @@ class LeaderFetcher:
         self._session_epoch = self._session_epoch % SESSION_EPOCH_MAX + 1 if response.session_id else 0
         if not response.session_id:
             self._in_session.clear()
+        answered_at = now() if trace is not None else 0.0
         await self._take_all(response, active)
+        if trace is not None and (given := _given(response, active)):
+            trace(self.leader, sent_at, answered_at, given)
 
     async def _connect(self) -> ClientConnection:
         if self._connection is None or self._connection.is_broken:
@@ -329,6 +338,18 @@ class _SessionLost(Exception):
 
 class _Interrupted(ConnectionAbortedError):
     """Not the leader's fault: we have something else to ask."""
+
+
+def _given(response: FetchResponse, active: dict[Key, Following]) -> list[tuple[TopicPartition, FetchPartitionResult]]:
+    """What came with records, by name."""
+    return [
+        (each.partition.at, result)
+        for topic in response.topics
+        for result in topic.partitions
+        if topic.topic_id is not None
+        and (each := active.get((topic.topic_id, result.partition))) is not None
+        and len(result.records) > 0
+    ]
 
 
 def truncation_point(log: PartitionLog, epoch: int, end: int) -> Offset:

@@ -115,6 +115,7 @@ def attach_gauges(
     metrics.log_end_offset.read = each(lambda partition: partition.log.next_offset)
     metrics.high_watermark.read = each(lambda partition: partition.high_watermark)
     metrics.groups.read = lambda: (((state,), count) for state, count in groups.groups_by_state().items())
+    metrics.group_members.read = lambda: (((state,), count) for state, count in groups.members_by_state().items())
     metrics.consumer_lag.read = lag
     metrics.consumer_lag_seconds.read = lag_seconds
     metrics.committed_offset.read = committed

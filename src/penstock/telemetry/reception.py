@@ -60,13 +60,25 @@ class Reception:
         self._disk = disk
         self._pushes = metrics.client_pushes
         self.values = ClientValues(metrics.client_points_left_out)
-        self.instances = Instances(Subscriptions(source), self.values.forget)
+        self._subscriptions = Subscriptions(source)
+        self.instances = Instances(self._subscriptions, self.values.forget)
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._sweep_at = 0.0
         metrics.client_instances.read = lambda: len(self.instances)
         metrics.client_series.read = lambda: len(self.values)
         metrics.registry.free_families = self._families
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether clients are told of it: only where somebody wants to know anything of them.
+
+        Kafka hides both APIs while no plugin takes the metrics, and answers them all the same. Here something always
+        takes them, so that the subscription is what an operator switches on. Every librdkafka client that is told of
+        them says so in a line of its log. Who connected before the first subscription hears of it with its next
+        connection.
+        """
+        return not self._subscriptions.is_empty
 
     @property
     def bytes_max(self) -> int:

@@ -48,6 +48,10 @@ class Subscriptions:
         self._compiled: tuple[int, list[_Subscription]] = (-1, [])
 
     @property
+    def is_empty(self) -> bool:
+        return not self._source.client_metrics_configs
+
+    @property
     def revision(self) -> int:
         return self._source.client_metrics_revision
 

@@ -49,7 +49,7 @@ class BrokerProcess:
         """Begin to start; `wait_ready` tells when it serves. `extra` goes to its environment."""
         assert not self.is_alive, f"broker {self.node_id} runs already"
         command = [*prefix, sys.executable, "-m", "penstock", "serve", "--node-id", str(self.node_id)]
-        command += ["--data-dir", str(self.data_dir), "--listen", listen]
+        command += ["--no-gateway", "--data-dir", str(self.data_dir), "--listen", listen]
         for name, value in settings.items():
             command += ["-o", f"{name}={value}"]
         self._line, theirs = socket.socketpair()

@@ -58,6 +58,31 @@ def test_messages_wait_and_nobody_is_there() -> None:
     assert findings(idle, idle) == []
 
 
+def test_a_group_that_shows_how_far_a_spark_query_is_needs_no_members() -> None:
+    waits = replace(STEADY, group="spark-daily", state="empty", members=(), partitions=(lag(T0, 4, 10, None),))
+    moved = replace(waits, partitions=(lag(T0, 6, 13, None),))
+    done = replace(waits, partitions=(lag(T0, 10, 10, None),))
+    assert needs_second_look(waits), "whether it moves shows only later"
+    assert not needs_second_look(done)
+    for before, after, told in (
+        (waits, waits, "6 messages wait and it has not moved for 6 s"),
+        (waits, moved, "it moves, 7 messages wait"),
+        (done, done, "nothing waits"),
+    ):
+        report = Report()
+        judge(before, after, TOPICS, 6.0, report)
+        assert report.findings == []
+        (note,) = report.notes
+        assert note.startswith("group spark-daily shows how far a Spark query is, and has no members; ")
+        assert told in note
+    # What retention took from it is still said.
+    gone = replace(waits, partitions=(PartitionLag(T0, 5, 50, 60, None, None),))
+    assert findings(gone, gone) == ["group spark-daily: t-0 is committed at 5, but starts at 50"]
+    # And one that has members is a group as any other.
+    joined = replace(STEADY, group="spark-daily", partitions=(lag(T0, 4, 10), lag(T1, 10, 10)))
+    assert "has committed nothing" in findings(joined, joined)[0]
+
+
 def test_retention_that_ran_past_the_consumer() -> None:
     late = PartitionLag(T0, 5, 50, 60, ANNA, None)
     view = replace(STEADY, partitions=(late, lag(T1, 10, 10)))

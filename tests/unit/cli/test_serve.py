@@ -139,7 +139,7 @@ def test_a_json_line_holds_its_exception_in_one_line() -> None:
 def test_a_broker_whose_node_another_directory_has_become_ends_and_says_so(tmp_path: Path) -> None:
     metadata = tmp_path / "metadata.db"
     command = [sys.executable, "-m", "penstock", "serve", "--data-dir", str(tmp_path / "data"), "--http", ""]
-    command += ["--listen", "127.0.0.1:0", "--metadata", f"sqlite:{metadata}"]
+    command += ["--no-gateway", "--listen", "127.0.0.1:0", "--metadata", f"sqlite:{metadata}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     async def be_another() -> None:

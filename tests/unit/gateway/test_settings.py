@@ -1,4 +1,4 @@
-"""For which hosts a gateway answers."""
+"""For which hosts a gateway answers, and what its own clients are told."""
 
 import pytest
 
@@ -20,3 +20,9 @@ from penstock.model import Endpoint
 def test_hosts(listen: str, names: tuple[str, ...], allowed: list[str], refused: list[str]) -> None:
     settings = GatewaySettings("b:1", Endpoint(listen, 80), allowed_hosts=names)
     assert [host for host in (*allowed, *refused) if settings.allows_host(host)] == allowed
+
+
+def test_the_gateways_own_clients_push_no_metrics_unless_they_are_told_to() -> None:
+    assert GatewaySettings("b:1").properties["enable.metrics.push"] == "false"
+    told = GatewaySettings("b:1", properties={"enable.metrics.push": "true", "sasl.username": "u"}).properties
+    assert (told["enable.metrics.push"], told["sasl.username"], told["log_level"]) == ("true", "u", "0")

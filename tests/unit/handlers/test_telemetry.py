@@ -9,6 +9,7 @@ import pytest
 from penstock.cluster.overrides import ConfigChange, ConfigOp, ConfigResource
 from penstock.config import Scope
 from penstock.errors import ErrorCode
+from penstock.handlers.metadata import handle_api_versions
 from penstock.handlers.telemetry import handle_get_telemetry_subscriptions, handle_push_telemetry
 from penstock.records.compression import Codec, compress
 from penstock.telemetry import reception
@@ -53,6 +54,22 @@ async def push(node: Any, told: Any, metrics: bytes = METRICS, codec: int = 0, *
 def shown(node: Any) -> list[str]:
     page = node.context.metrics.render().splitlines()
     return [line.rpartition(" ")[2] for line in page if line.startswith("mq_client_x{")]
+
+
+async def test_it_is_offered_only_where_somebody_subscribed_and_answered_always(node: Any) -> None:
+    async def offered() -> set[int]:
+        body = {"client_software_name": "x", "client_software_version": "1"}
+        keys = {one.api_key for one in (await node.call(handle_api_versions, ApiKey.API_VERSIONS, 4, **body)).api_keys}
+        assert len(keys) > 40
+        return keys & {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+
+    assert await offered() == set()
+    assert (await ask(node)).error_code == 0
+    await subscribe(node, metrics="*")
+    assert await offered() == {71, 72}
+    gone = [ConfigChange("metrics", ConfigOp.DELETE, None)]
+    await node.context.controller.alter_configs(ConfigResource(Scope.CLIENT_METRICS, "s"), gone)
+    assert await offered() == set()
 
 
 async def test_without_a_subscription_nothing_is_asked_for(node: Any) -> None:

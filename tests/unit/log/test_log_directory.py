@@ -204,7 +204,7 @@ async def test_a_checkpoint_syncs_and_writes_down_how_far_each_log_is_safe(tmp_p
 async def test_a_log_with_many_batches_is_checkpointed_before_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.log.directory.BUSY_BATCHES", 5)
+    monkeypatch.setattr("penstock.log.checkpointing.BUSY_BATCHES", 5)
     logs = await start(tmp_path)
     fill(logs.logs[A], 5)
     fill(logs.logs[B], 4)

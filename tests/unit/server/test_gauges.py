@@ -68,6 +68,8 @@ def test_rebalances_are_counted_by_what_caused_them(broker: EmbeddedBroker, join
     assert rebalances(broker) == {"joined": 1}
     second = join(protocol, 2, (first,))
     assert rebalances(broker) == {"joined": 2}
+    members = {row: count for row, count in rows(broker).items() if row.startswith("mq_group_members{state=")}
+    assert sum(members.values()) == 2
     second.unsubscribe()  # which leaves the group
     poll_until(lambda: len(first.assignment()) == 4, (first, second))
     assert rebalances(broker) == {"joined": 2, "left": 1}

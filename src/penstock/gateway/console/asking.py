@@ -14,6 +14,7 @@ import orjson
 from starlette.requests import Request
 
 from penstock.gateway.errors import HttpProblem
+from penstock.gateway.read_only import READ_ONLY
 
 NAME_MAX = 1000
 SEARCH_MAX = 300
@@ -21,7 +22,6 @@ BODY_BYTES_MAX = 10 * 1024 * 1024
 NUMBER_MAX = 2**63 - 1
 
 BAD_REQUEST = 40001
-READ_ONLY = 40303
 FOREIGN_ORIGIN = 40304
 
 
@@ -107,7 +107,7 @@ def field(
 def require_change(request: Request, is_readonly: bool, allowed_origins: tuple[str, ...]) -> None:
     """Raises unless this request may change something."""
     if is_readonly:
-        raise refuse("this console only shows; it was started with console.readonly", 403, READ_ONLY)
+        raise refuse("this console only shows; it was started with --read-only", 403, READ_ONLY)
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise refuse("changes are sent with the content type application/json", 415, 415)

@@ -91,5 +91,4 @@ def value_of(cluster: Cluster, future: Any) -> Any:
 
 def make_console(services: ConsoleServices) -> Console:
     metrics = services.settings.metrics_addresses
-    is_readonly = services.settings.console_readonly
-    return Console(services, Watcher(services.kafka, services.clock, metrics), is_readonly)
+    return Console(services, Watcher(services.kafka, services.clock, metrics), services.settings.read_only)

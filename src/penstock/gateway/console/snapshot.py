@@ -11,13 +11,12 @@ from typing import Any
 from penstock.admin.cluster import Cluster
 from penstock.admin.cluster_view import ClusterView, Partition, view_cluster
 from penstock.admin.failures import CommandFailed
-from penstock.admin.group_lag import list_groups
+from penstock.admin.group_lag import SPARK_PREFIX, list_groups
 from penstock.admin.offsets import EARLIEST, LATEST, LogDir, committed_offsets, describe_log_dirs, find_offsets
 from penstock.gateway.console.listing import natural
 from penstock.model import INTERNAL_TOPICS, TopicPartition
 
 PARTITIONS_PER_REQUEST = 2000
-SPARK_PREFIX = "spark-"
 
 Offsets = Mapping[TopicPartition, int]
 

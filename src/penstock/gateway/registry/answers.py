@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from penstock.gateway.registry.content import Content, Version
 from penstock.gateway.registry.refusals import MEDIA_TYPE
+from penstock.schemas.stored.content import Content, Version
 
 Json = dict[str, Any]
 

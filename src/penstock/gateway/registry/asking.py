@@ -14,16 +14,11 @@ from penstock.gateway.limits import content_type
 from penstock.gateway.registry.contracts import checked_metadata, checked_rule_set
 from penstock.gateway.registry.finding import Candidate
 from penstock.gateway.registry.questions import Deleted
-from penstock.gateway.registry.records import ID_MAX
 from penstock.gateway.registry.refusals import MEDIA_TYPE, Refusal, bad_request, schema_too_large
-from penstock.gateway.registry.subjects import (
-    EVERY_CONTEXT,
-    Qualified,
-    checked_context,
-    checked_subject,
-    whole_context,
-)
+from penstock.gateway.registry.subjects import checked_context, checked_subject
 from penstock.schemas.schema import KINDS, REFERENCES_MAX, SCHEMA_BYTES_MAX, Reference
+from penstock.schemas.stored.names import EVERY_CONTEXT, Qualified, whole_context
+from penstock.schemas.stored.records import ID_MAX
 
 MEDIA_TYPES = (MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/json", "application/octet-stream")
 _ACCEPTED = ("*/*", "application/*", *MEDIA_TYPES, "text/plain", "text/*")

@@ -6,6 +6,8 @@ Called by deciding.py. Laws:
   word, as in Confluent's registry.
 """
 
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -18,85 +20,114 @@ CONTRACT_BYTES_MAX = 256 * 1024
 RULES_MAX = 1000
 VERSION_PROPERTY = "confluent:version"
 RULE_LISTS = ("migrationRules", "domainRules", "encodingRules")
+_BOUNDED_OBJECT = f"a JSON object of at most {CONTRACT_BYTES_MAX} bytes"
 
 
 def checked_metadata(given: object) -> Json | None:
     if given is None:
         return None
-    if not isinstance(given, dict) or len(orjson.dumps(given)) > CONTRACT_BYTES_MAX:
-        raise bad_request(f"metadata is to be a JSON object of at most {CONTRACT_BYTES_MAX} bytes.")
-    metadata = cast("Json", given)
-    for name, kind in (("tags", dict), ("properties", dict), ("sensitive", list)):
-        if not isinstance(metadata.get(name), kind | None):
-            raise bad_request(f"metadata.{name} is to be a JSON {'array' if kind is list else 'object'}.")
-    properties: Json = metadata.get("properties") or {}
-    if not all(isinstance(value, str) for value in properties.values()):
-        raise bad_request("Every value of metadata.properties is to be text.")
+    metadata = _bounded_object(given)
+    if metadata is None:
+        raise bad_request(f"metadata is to be {_BOUNDED_OBJECT}.")
+    for name, (is_fitting, shape) in _PARTS.items():
+        part = metadata.get(name)
+        if part is not None and not is_fitting(part):
+            raise bad_request(f"metadata.{name} is to be a JSON {shape}.")
     return metadata
 
 
 def checked_rule_set(given: object) -> Json | None:
     if given is None:
         return None
-    if not isinstance(given, dict) or len(orjson.dumps(given)) > CONTRACT_BYTES_MAX:
-        raise invalid_rule_set(f"it is to be a JSON object of at most {CONTRACT_BYTES_MAX} bytes")
-    rule_set = cast("Json", given)
+    rule_set = _bounded_object(given)
+    if rule_set is None:
+        raise invalid_rule_set(f"it is to be {_BOUNDED_OBJECT}")
     for field in RULE_LISTS:
-        rules: object = rule_set.get(field)
-        if rules is None:
-            continue
-        if not isinstance(rules, list) or len(cast("list[Any]", rules)) > RULES_MAX:
-            raise invalid_rule_set(f"{field} is to be a list of at most {RULES_MAX} rules")
-        names: set[str] = set()
-        for rule in cast("list[Any]", rules):
-            name: object = cast("Json", rule).get("name") if isinstance(rule, dict) else None
-            if not isinstance(name, str) or not name:
-                raise invalid_rule_set(f"every rule of {field} is to be an object with a name")
-            if name in names:
-                raise invalid_rule_set(f"the rule {name!r} stands twice in {field}")
-            names.add(name)
+        _check_rules(rule_set.get(field), field)
     return rule_set
+
+
+def _is_texts(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(one, str) for one in cast("list[Any]", given))
+
+
+def _is_object_of(is_fitting: Callable[[Any], bool], given: Any) -> bool:
+    return isinstance(given, dict) and all(map(is_fitting, cast("Json", given).values()))
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+# What is merged must be of the shape that merging counts on.
+_PARTS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "tags": (partial(_is_object_of, _is_texts), "object whose values are arrays of text"),
+    "properties": (partial(_is_object_of, _is_text), "object whose values are text"),
+    "sensitive": (_is_texts, "array of text"),
+}
+
+
+def _bounded_object(given: object) -> Json | None:
+    try:
+        is_one = isinstance(given, dict) and len(orjson.dumps(given)) <= CONTRACT_BYTES_MAX
+    except orjson.JSONEncodeError:
+        return None  # nested too deeply to be written, and so to be kept
+    return cast("Json", given) if is_one else None
+
+
+def _check_rules(given: object, field: str) -> None:
+    if given is None:
+        return
+    if not isinstance(given, list) or len(rules := cast("list[Any]", given)) > RULES_MAX:
+        raise invalid_rule_set(f"{field} is to be a list of at most {RULES_MAX} rules")
+    names: set[str] = set()
+    for rule in rules:
+        name: object = cast("Json", rule).get("name") if isinstance(rule, dict) else None
+        if not isinstance(name, str) or not name:
+            raise invalid_rule_set(f"every rule of {field} is to be an object with a name")
+        if name in names:
+            raise invalid_rule_set(f"the rule {name!r} stands twice in {field}")
+        names.add(name)
 
 
 def merged_metadata(*layers: Json | None) -> Json | None:
     """Later layers win, property by property; tags and sensitive names are joined."""
-    merged: Json | None = None
-    for layer in layers:
-        if layer is None:
-            continue
-        if merged is None:
-            merged = dict(layer)
-            continue
-        if layer.get("tags"):
-            before: dict[str, list[str]] = merged.get("tags") or {}
-            tags = {name: list(held) for name, held in before.items()}
-            more: dict[str, list[str]] = layer["tags"]
-            for name, held in more.items():
-                tags[name] = list(dict.fromkeys([*tags.get(name, []), *held]))
-            merged["tags"] = tags
-        if layer.get("properties"):
-            merged["properties"] = {**(merged.get("properties") or {}), **layer["properties"]}
-        if layer.get("sensitive"):
-            merged["sensitive"] = list(dict.fromkeys([*(merged.get("sensitive") or []), *layer["sensitive"]]))
-    return merged
+    return _merged(layers, {"tags": _joined_tags, "properties": _joined_properties, "sensitive": _joined_names})
 
 
 def merged_rule_set(*layers: Json | None) -> Json | None:
     """Later layers win, rule by rule."""
-    merged: Json | None = None
-    for layer in layers:
-        if layer is None:
-            continue
-        if merged is None:
-            merged = dict(layer)
-            continue
-        for field in RULE_LISTS:
-            rules: list[Json] | None = layer.get(field)
-            if rules:
-                names = {rule["name"] for rule in rules}
-                before: list[Json] = merged.get(field) or []
-                merged[field] = [*(rule for rule in before if rule["name"] not in names), *rules]
+    return _merged(layers, dict.fromkeys(RULE_LISTS, _joined_rules))
+
+
+def _merged(layers: Iterable[Json | None], joins: Mapping[str, Callable[[Any, Any], Any]]) -> Json | None:
+    """The first layer as it is; of those after it what has a way to be joined to the same of the layers before."""
+    given = [layer for layer in layers if layer is not None]
+    if not given:
+        return None
+    merged = dict(given[0])
+    for layer in given[1:]:
+        for name, join in joins.items():
+            if layer.get(name):
+                merged[name] = join(merged.get(name) or type(layer[name])(), layer[name])
     return merged
+
+
+def _joined_tags(before: dict[str, list[str]], more: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {**before, **{path: _joined_names(before.get(path, []), tags) for path, tags in more.items()}}
+
+
+def _joined_properties(before: Json, more: Json) -> Json:
+    return {**before, **more}
+
+
+def _joined_names(before: list[str], more: list[str]) -> list[str]:
+    return list(dict.fromkeys([*before, *more]))
+
+
+def _joined_rules(before: list[Json], more: list[Json]) -> list[Json]:
+    replaced = {rule["name"] for rule in more}
+    return [*(rule for rule in before if rule["name"] not in replaced), *more]
 
 
 def with_version(metadata: Json | None, version: int) -> Json:

@@ -13,20 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
-from penstock.gateway.registry.content import Version
 from penstock.gateway.registry.questions import LATEST, find_version, has_subject
-from penstock.gateway.registry.records import (
-    ClearSubject,
-    ConfigRecord,
-    DeleteSubject,
-    ModeRecord,
-    Noop,
-    Record,
-    SchemaGone,
-    SchemaRecord,
-    key_of,
-    value_of,
-)
 from penstock.gateway.registry.refusals import (
     not_permitted,
     reference_exists,
@@ -38,8 +25,21 @@ from penstock.gateway.registry.refusals import (
     version_soft_deleted,
 )
 from penstock.gateway.registry.scope import LEVEL, Mode, mode_in_scope, settings_key
-from penstock.gateway.registry.state import State, is_covered
-from penstock.gateway.registry.subjects import context_of
+from penstock.schemas.stored.content import Version
+from penstock.schemas.stored.names import context_of
+from penstock.schemas.stored.records import (
+    ClearSubject,
+    ConfigRecord,
+    DeleteSubject,
+    ModeRecord,
+    Noop,
+    Record,
+    SchemaGone,
+    SchemaRecord,
+    key_of,
+    value_of,
+)
+from penstock.schemas.stored.state import State, is_covered
 
 T = TypeVar("T")
 

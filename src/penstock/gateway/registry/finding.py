@@ -8,16 +8,17 @@ Called by registering.py and the routes. Laws:
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.gateway.registry.closure import Closure, closure_of, closure_of_content
-from penstock.gateway.registry.content import Content, Version, digest_of
+from penstock.gateway.registry.closure import closure_of, closure_of_content
 from penstock.gateway.registry.deciding import contract_text
 from penstock.gateway.registry.parsing import Canonical, Parser
 from penstock.gateway.registry.questions import LATEST, find_version, has_subject
 from penstock.gateway.registry.refusals import Refusal, invalid_schema, schema_not_found, subject_not_found
 from penstock.gateway.registry.scope import config_in_scope
-from penstock.gateway.registry.state import State
-from penstock.gateway.registry.subjects import in_context_of
 from penstock.schemas.schema import Reference, SchemaError
+from penstock.schemas.stored.closure import Closure
+from penstock.schemas.stored.content import Content, Version, digest_of
+from penstock.schemas.stored.names import in_context_of
+from penstock.schemas.stored.state import State
 
 BY_MEANING_MAX = 200
 """How many versions, the newest, are parsed to find a schema that none holds by its text."""

@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from penstock.gateway.registry.deciding import Written
 from penstock.gateway.registry.reader import Batch, Reader, ReaderEnded, fingerprint_of
 from penstock.gateway.registry.refusals import timed_out
-from penstock.gateway.registry.state import State
 from penstock.gateway.registry.topic import MESSAGE_BYTES_MAX, TopicNotReady, TopicUnfit, ensure_topic
+from penstock.schemas.stored.state import State
 
 log = logging.getLogger(__name__)
 

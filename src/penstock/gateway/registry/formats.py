@@ -7,10 +7,10 @@ what other registries do.
 from starlette.requests import Request
 
 from penstock.gateway.registry.closure import closure_of_content
-from penstock.gateway.registry.content import Content
 from penstock.gateway.registry.refusals import invalid_schema
 from penstock.gateway.registry.registry import Registry
 from penstock.schemas.schema import SchemaError
+from penstock.schemas.stored.content import Content
 
 SERIALIZED = "serialized"
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
 
-from penstock.gateway.registry.content import Content, Version
 from penstock.gateway.registry.contracts import properties_of
 from penstock.gateway.registry.refusals import (
     invalid_version,
@@ -22,8 +21,9 @@ from penstock.gateway.registry.refusals import (
     version_not_found,
 )
 from penstock.gateway.registry.scope import aliased
-from penstock.gateway.registry.state import State
-from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, EVERY_CONTEXT, Qualified, qualified
+from penstock.schemas.stored.content import Content, Version
+from penstock.schemas.stored.names import DEFAULT_CONTEXT, EVERY_CONTEXT, Qualified, qualified
+from penstock.schemas.stored.state import State
 
 SUBJECTS_MAX = 20_000
 SCHEMAS_MAX = 1000

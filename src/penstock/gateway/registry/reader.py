@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from penstock.gateway.registry.records import Read, read_record
+from penstock.schemas.stored.records import Read, read_record
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock.gateway.registry import deciding
-from penstock.gateway.registry.closure import Closure, closure_of, closure_of_content
-from penstock.gateway.registry.content import Content, Holders, Version, digest_of
+from penstock.gateway.registry.closure import closure_of, closure_of_content
 from penstock.gateway.registry.contracts import (
     VERSION_PROPERTY,
     merged_metadata,
@@ -22,7 +21,6 @@ from penstock.gateway.registry.deciding import Decision, contract_of, contract_t
 from penstock.gateway.registry.finding import Candidate, canonical_of, find_canonical, with_numbers
 from penstock.gateway.registry.parsing import Parser
 from penstock.gateway.registry.questions import LATEST, find_version, has_subject, versions
-from penstock.gateway.registry.records import ContextRecord, Record, SchemaRecord, value_of
 from penstock.gateway.registry.refusals import (
     incompatible,
     invalid_schema,
@@ -31,9 +29,12 @@ from penstock.gateway.registry.refusals import (
     subject_not_found,
 )
 from penstock.gateway.registry.scope import Mode, config_in_scope, level_in_scope
-from penstock.gateway.registry.state import State
-from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
 from penstock.schemas.schema import Incompatible, SchemaError
+from penstock.schemas.stored.closure import Closure
+from penstock.schemas.stored.content import Content, Holders, Version, digest_of
+from penstock.schemas.stored.names import DEFAULT_CONTEXT, context_of
+from penstock.schemas.stored.records import ContextRecord, Record, SchemaRecord, value_of
+from penstock.schemas.stored.state import State
 
 RECORD_BYTES_MAX = 4 << 20
 CONTEXTS_MAX = 1000

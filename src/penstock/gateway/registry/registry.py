@@ -16,7 +16,6 @@ from typing import Generic, TypeVar
 from penstock.clock import Rng
 from penstock.gateway.registry import finding, questions, registering
 from penstock.gateway.registry.closure import closure_of_content
-from penstock.gateway.registry.content import Version
 from penstock.gateway.registry.deciding import Decision, Written, encode
 from penstock.gateway.registry.finding import Candidate
 from penstock.gateway.registry.follower import Follower
@@ -27,10 +26,11 @@ from penstock.gateway.registry.refusals import Refusal, schema_too_large, store_
 from penstock.gateway.registry.registered import RegisteredSchema
 from penstock.gateway.registry.registering import Registered
 from penstock.gateway.registry.scope import config_in_scope
-from penstock.gateway.registry.state import State
 from penstock.gateway.registry.subjects import checked_subject
 from penstock.gateway.registry.writer import WriteFailed, Writer
 from penstock.schemas.schema import ParsedSchema, Reference, SchemaError
+from penstock.schemas.stored.content import Version
+from penstock.schemas.stored.state import State
 
 T = TypeVar("T")
 

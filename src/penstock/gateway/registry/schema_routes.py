@@ -11,14 +11,14 @@ from starlette.responses import Response
 
 from penstock.gateway.registry import asking, questions
 from penstock.gateway.registry.answers import Json, answer, content_fields, raw_schema, version_fields
-from penstock.gateway.registry.content import Content
 from penstock.gateway.registry.formats import text_in
 from penstock.gateway.registry.questions import SCHEMAS_MAX, SUBJECTS_MAX, page
 from penstock.gateway.registry.refusals import MEDIA_TYPE, schema_not_found
 from penstock.gateway.registry.registry import Registry
 from penstock.gateway.registry.scope import aliased
-from penstock.gateway.registry.subjects import whole_context
 from penstock.schemas.schema import KINDS
+from penstock.schemas.stored.content import Content
+from penstock.schemas.stored.names import whole_context
 
 ANSWERS_BYTES_MAX = 16 << 20
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from penstock.gateway.registry.contracts import checked_metadata, checked_rule_set
 from penstock.gateway.registry.refusals import bad_request, invalid_compatibility, invalid_mode
-from penstock.gateway.registry.state import State
-from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, qualified, whole_context
 from penstock.schemas.schema import Level
+from penstock.schemas.stored.names import DEFAULT_CONTEXT, GLOBAL_CONTEXT, qualified, whole_context
+from penstock.schemas.stored.state import State
 
 LEVEL = "compatibilityLevel"
 DEFAULT_LEVEL = Level.BACKWARD

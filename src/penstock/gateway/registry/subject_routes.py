@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from penstock.gateway.registry import asking, deciding, finding, questions, registering
 from penstock.gateway.registry.answers import answer, content_fields, raw_schema, version_fields
-from penstock.gateway.registry.content import Version
 from penstock.gateway.registry.formats import text_in
 from penstock.gateway.registry.questions import SUBJECTS_MAX, page, parse_version
 from penstock.gateway.registry.registry import Registry
+from penstock.schemas.stored.content import Version
 
 METADATA_PAIRS_MAX = 100
 

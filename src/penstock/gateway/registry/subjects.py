@@ -1,51 +1,12 @@
-"""Names: a subject lies in a context, and `:.sales:orders-value` is the subject `orders-value` of the context `.sales`.
+"""Names of subjects and contexts as callers give them, in the one spelling that is kept.
 
-Called by every file of this room. Laws:
-- The default context is "."; its subjects are written without it, so that `:.:orders` and `orders` are one name.
-- A name that ends after its context, `:.sales:`, means all of the context: its settings, its mode, a prefix.
+Called by whatever reads a request. What a name means is in penstock.schemas.stored.names.
 """
 
-from typing import NamedTuple
-
 from penstock.gateway.registry.refusals import invalid_subject
+from penstock.schemas.stored.names import qualified
 
-DEFAULT_CONTEXT = "."
-# A context whose settings apply where neither a subject nor its own context has any.
-GLOBAL_CONTEXT = ".__GLOBAL"
-EVERY_CONTEXT = ":*:"
 SUBJECT_CHARACTERS_MAX = 1000
-
-
-class Qualified(NamedTuple):
-    context: str
-    name: str
-
-    @property
-    def full(self) -> str:
-        return self.name if self.context == DEFAULT_CONTEXT else f":{self.context}:{self.name}"
-
-
-def qualified(subject: str) -> Qualified:
-    if not subject.startswith(":."):
-        return Qualified(DEFAULT_CONTEXT, subject)
-    context, _, name = subject[1:].partition(":")
-    return Qualified(context, name)
-
-
-def context_of(subject: str) -> str:
-    return qualified(subject).context
-
-
-def whole_context(context: str) -> str:
-    """The name that means all of a context; of the default one, the empty name."""
-    return Qualified(context, "").full
-
-
-def in_context_of(parent: str, subject: str) -> str:
-    """A reference names its subject as seen from the schema that refers."""
-    if subject.startswith(":."):
-        return qualified(subject).full
-    return Qualified(context_of(parent), subject).full
 
 
 def checked_subject(subject: str) -> str:

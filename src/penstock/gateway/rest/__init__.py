@@ -18,6 +18,7 @@ from penstock.gateway.rest.openapi import document
 from penstock.gateway.rest.schemas import SchemaCodecs
 from penstock.gateway.rest.socket import Sockets
 from penstock.gateway.rest.table import Row, Socket
+from penstock.gateway.rest.v2_consumer_records import V2ConsumerRecords
 from penstock.gateway.rest.v2_consumer_rows import consumer_rows
 from penstock.gateway.rest.v2_consumers import V2Consumers
 from penstock.gateway.rest.v2_produce import V2Produce
@@ -25,6 +26,7 @@ from penstock.gateway.rest.v2_topics import V2Topics
 from penstock.gateway.rest.v3_cluster import V3Cluster
 from penstock.gateway.rest.v3_configs import V3Configs
 from penstock.gateway.rest.v3_groups import V3Groups
+from penstock.gateway.rest.v3_lags import V3Lags
 from penstock.gateway.rest.v3_partitions import V3Partitions
 from penstock.gateway.rest.v3_records import V3Records
 from penstock.gateway.rest.v3_topics import V3Topics
@@ -40,11 +42,12 @@ def rows(services: Services) -> list[Row]:
         *V3Records(services, codecs).rows(),
         *Events(services, codecs).rows(),
         *Sockets(services, codecs).rows(),
-        *consumer_rows(V2Consumers(services, codecs, instances)),
+        *consumer_rows(V2Consumers(services, instances), V2ConsumerRecords(services, codecs, instances)),
         *V2Topics(services).rows(),
         *V3Topics(services).rows(),
         *V3Partitions(services).rows(),
         *V3Groups(services).rows(),
+        *V3Lags(services).rows(),
         *V3Configs(services).rows(),
         *V3Cluster(services).rows(),
     ]

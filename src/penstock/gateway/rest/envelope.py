@@ -8,13 +8,14 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 
 from penstock.gateway.app import Services
-from penstock.gateway.errors import HttpProblem, KafkaFailed
-from penstock.gateway.rest.table import STRING, Schema, list_of, nullable, structure
+from penstock.gateway.errors import HttpProblem, KafkaFailed, json_response
+from penstock.gateway.rest.names import base_url
+from penstock.gateway.rest.shapes import STRING, Schema, list_of, nullable, structure
 
 CLUSTER_NOT_FOUND = 40401
-CLUSTER_ID: Schema = {"type": "string", "minLength": 1, "maxLength": 100}
 METADATA = structure(("self",), self=STRING, resource_name=nullable(STRING), next=nullable(STRING))
 RELATED = structure(("related",), related=STRING)
 
@@ -25,9 +26,6 @@ class Links:
     def __init__(self, base: str, cluster_id: str) -> None:
         self._cluster_id = cluster_id
         self._clusters = f"{base}/v3/clusters"
-
-    def clusters(self) -> str:
-        return self._clusters
 
     def to(self, *segments: object) -> str:
         """Below the cluster; every segment is quoted whole."""
@@ -44,25 +42,32 @@ class Links:
         metadata = {"self": url, "resource_name": name}
         return {"kind": kind, "metadata": metadata, "cluster_id": self._cluster_id, **data}
 
-    def collection(self, kind: str, url: str, items: Iterable[Any]) -> dict[str, Any]:
-        return {"kind": kind, "metadata": {"self": url, "next": None}, "data": list(items)}
+    def answer_list(self, kind: str, items: Iterable[Any], *segments: object) -> Response:
+        """All there is of a kind, at these segments below the cluster. Nothing is paged: `next` is null."""
+        return self._list(kind, items, self.to(*segments))
+
+    def answer_clusters(self, cluster: Any) -> Response:
+        """The only collection that lies above a cluster."""
+        return self._list("KafkaCluster", [cluster], self._clusters)
+
+    def _list(self, kind: str, items: Iterable[Any], url: str) -> Response:
+        return json_response({"kind": f"{kind}List", "metadata": {"self": url, "next": None}, "data": list(items)})
 
 
-async def links_for(connection: HTTPConnection, services: Services) -> Links:
+def links_for(connection: HTTPConnection, services: Services) -> Links:
     """For the cluster in the path; 404 where it is another."""
-    from penstock.gateway.rest.names import base_url
-
-    known = await cluster_id(services)
+    known = cluster_id(services)
     asked = connection.path_params.get("cluster_id", known)
     if asked != known:
         raise HttpProblem(404, CLUSTER_NOT_FOUND, f"This gateway serves the cluster {known!r} and no other.")
     return Links(base_url(connection, services.settings), known)
 
 
-async def cluster_id(services: Services) -> str:
+def cluster_id(services: Services) -> str:
     found = services.kafka.cluster_id
     if found is None:
-        raise KafkaFailed(-195, "_TRANSPORT", "The cluster has not answered yet: try again later.", True)
+        reason = services.kafka.refusal or "The cluster has not answered yet: try again later."
+        raise KafkaFailed(-195, "_TRANSPORT", reason, True)
     return found
 
 

@@ -14,12 +14,13 @@ from starlette.responses import Response
 from penstock.gateway.app import Services
 from penstock.gateway.kafka import KafkaFailed
 from penstock.gateway.limits import visit_of
-from penstock.gateway.rest.envelope import CLUSTER_ID
 from penstock.gateway.rest.schemas import SchemaCodecs
+from penstock.gateway.rest.shapes import STRING, structure
 from penstock.gateway.rest.streamed import Streamed, until_gone
-from penstock.gateway.rest.table import STRING, Answer, Operation, Parameter, Row, path_parameters, structure
-from penstock.gateway.rest.tail import PARAMETERS, Tail, format_positions, open_tail, tell
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
+from penstock.gateway.rest.table import Answer, Operation, Parameter, Row
+from penstock.gateway.rest.tail import PARAMETERS, Tail, format_positions, open_tail
+from penstock.gateway.rest.telling import tell
+from penstock.gateway.rest.v3_paths import IN_TOPIC, RECORDS
 
 TAG = "Streams"
 HEARTBEAT_S = 15.0
@@ -28,8 +29,6 @@ RETRY_MS = 2000
 IDS_EACH_MAX = 16
 _LAST = Parameter("Last-Event-ID", "header", STRING, "Go on after this event, as browsers do by themselves.")
 _LAST_QUERY = Parameter("last_event_id", "query", STRING, "The same, for those who cannot set headers.")
-
-
 _EVENT = structure(("event", "data"), id=STRING, event={"type": "string", "enum": ["record", "error"]}, data=STRING)
 
 
@@ -40,8 +39,7 @@ class Events:
         self._consumed = services.measures.consumed.child("events")
 
     def rows(self) -> list[Row]:
-        path = "/v3/clusters/{cluster_id}/topics/{topic_name}/records:stream"
-        parameters = (*path_parameters(cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME), *PARAMETERS, _LAST, _LAST_QUERY)
+        path, parameters = f"{RECORDS}:stream", (*IN_TOPIC, *PARAMETERS, _LAST, _LAST_QUERY)
         answers = (Answer(200, "Records as events; their ids are positions.", _EVENT, ("text/event-stream",)),)
         summary = "Follow a topic by Server-Sent Events."
         return [Operation("GET", path, self.follow, summary, TAG, answers, parameters, None, (400, 404, 429))]

@@ -1,6 +1,6 @@
 """The consumers that REST v2 keeps between requests: made, found, used by one request at a time, closed when idle.
 
-Called by v2_consumers.
+Called by v2_consumers and v2_consumer_records.
 Laws:
 - At most `consumers_max` of them, each closed after `consumer_idle_s` without a request; then it is gone (40403).
 - One request at a time uses an instance; a second one meanwhile is refused (409), so that records keep their order.
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from penstock.clock import Clock, Rng
 from penstock.gateway.kafka import AsyncConsumer, KafkaFailed
-from penstock.gateway.rest.v2_media import instance_not_found, problem
+from penstock.gateway.rest.v2_media import ILLEGAL_STATE, instance_not_found, problem
 
 log = logging.getLogger(__name__)
 
 SWEEP_S = 1.0
-ALREADY_EXISTS, ILLEGAL_STATE = 40902, 40903
+ALREADY_EXISTS = 40902
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.gateway.errors import JSON
-from penstock.gateway.rest.table import INTEGER, STRING, Operation, Parameter, Row, Socket, structure
+from penstock.gateway.rest.shapes import INTEGER, STRING, structure
+from penstock.gateway.rest.table import Operation, Parameter, Row, Socket
 
 VERSION = "3.1.0"
 _PROBLEM = structure(("error_code", "message"), error_code=INTEGER, message=STRING)

@@ -1,6 +1,6 @@
 """Keys and values as they stand in JSON, and as bytes in a record: base64, plain JSON, text.
 
-Called by v2_produce, v3_records, the streams and the socket. Those with a schema are rest.schemas' affair.
+Called by v2_produce, v2_consumer_records, v3_record_maker and rest.telling; those with a schema are rest.schemas'.
 Law: read(write(x)) == x for all that write() takes.
 """
 
@@ -34,7 +34,15 @@ def binary_out(data: bytes | None) -> str | None:
 
 
 def json_in(data: Any) -> bytes | None:
-    return None if data is None else orjson.dumps(data)
+    return None if data is None else write_json(data)
+
+
+def write_json(data: Any) -> bytes:
+    try:
+        return orjson.dumps(data)
+    except orjson.JSONEncodeError as fault:
+        # What was read may still be nested too deeply to be written.
+        raise BadPayload(f"{fault}") from None
 
 
 def json_out(data: bytes | None) -> Any:

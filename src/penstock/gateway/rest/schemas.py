@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import orjson
-
 from penstock.gateway.app import Services
 from penstock.gateway.errors import NOT_SERVED, HttpProblem
-from penstock.gateway.rest import avro_json
-from penstock.gateway.rest.payloads import BadPayload, json_out
+from penstock.gateway.rest.avro_reading import read_avro
+from penstock.gateway.rest.avro_writing import write_avro
+from penstock.gateway.rest.payloads import BadPayload, json_out, write_json
 from penstock.schemas.avro import AvroSchema
 from penstock.schemas.framing import join_frame, split_frame
 from penstock.schemas.schema import ParsedSchema, SchemaError
@@ -120,17 +119,17 @@ class SchemaCodecs:
 def _writer(parsed: ParsedSchema) -> Callable[[Any], bytes]:
     if isinstance(parsed, AvroSchema):
         root = parsed.root
-        return lambda data: avro_json.encode(root, data)
+        return lambda data: write_avro(root, data)
     if parsed.kind == "JSON":
 
-        def write_json(data: Any) -> bytes:
-            payload = orjson.dumps(data)
+        def write_fitting(data: Any) -> bytes:
+            payload = write_json(data)
             reason = parsed.validate(memoryview(payload))
             if reason is not None:
                 raise BadPayload(f"the data does not fit its schema: {reason}")
             return payload
 
-        return write_json
+        return write_fitting
     from penstock.gateway.rest.protobuf_json import writer
 
     return writer(parsed)
@@ -138,7 +137,7 @@ def _writer(parsed: ParsedSchema) -> Callable[[Any], bytes]:
 
 def _read(parsed: ParsedSchema, payload: memoryview) -> Any:
     if isinstance(parsed, AvroSchema):
-        return avro_json.decode(parsed.root, bytes(payload))
+        return read_avro(parsed.root, bytes(payload))
     if parsed.kind == "JSON":
         return json_out(bytes(payload))
     from penstock.gateway.rest.protobuf_json import read

@@ -1,7 +1,7 @@
 """Records over a WebSocket: those of a topic to the reader, the reader's to the topic, each with its report.
 
 Called by gateway.rest. Every message is one JSON object with a `type`:
-to the reader    record (as rest.tail tells it), report (of a record it sent, with its `id`), error
+to the reader    record (as rest.telling tells it), report (of a record it sent, with its `id`), error
 from the reader  what v3 takes as a record, with an `id` of its choice
 Laws:
 - At most UNREPORTED_MAX records of one socket are on their way; more are not read before some are reported.
@@ -18,25 +18,24 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from penstock.gateway.app import Services
 from penstock.gateway.errors import HttpProblem
-from penstock.gateway.kafka import Busy, KafkaFailed, Outcome
+from penstock.gateway.kafka import KafkaFailed
 from penstock.gateway.limits import visit_of
-from penstock.gateway.rest.envelope import CLUSTER_ID, cluster_id, links_for
-from penstock.gateway.rest.names import topic_in
 from penstock.gateway.rest.schemas import SchemaCodecs
-from penstock.gateway.rest.table import Parameter, Row, Socket, path_parameters
-from penstock.gateway.rest.tail import PARAMETERS, Tail, open_tail, tell
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
-from penstock.gateway.rest.v3_partitions import not_found
-from penstock.gateway.rest.v3_records import BUSY_PAUSE_S, DELIVERED, Made, Ready, RecordMaker, report
+from penstock.gateway.rest.table import Parameter, Row, Socket
+from penstock.gateway.rest.tail import PARAMETERS, Tail, open_tail
+from penstock.gateway.rest.telling import tell
+from penstock.gateway.rest.trace_context import trace_headers
+from penstock.gateway.rest.v3_deliveries import Deliveries, Sent
+from penstock.gateway.rest.v3_paths import IN_TOPIC, RECORDS, NamedTopic, find_topic
+from penstock.gateway.rest.v3_record_maker import RecordMaker
 
 TAG = "Streams"
 UNREPORTED_MAX = 1000
 DONE, GOING_AWAY, WRONG_DATA, FAILED = 1000, 1001, 1003, 1011
 ID_MAX = 200
 _READ = Parameter("read", "query", {"type": "boolean"}, "false: only send records, read none.")
-
-
-_Named = tuple[Any, Made, "asyncio.Future[list[Outcome]] | None"]
+# What the reader calls it, and the record on its way.
+_Named = tuple[Any, Sent]
 
 
 class Sockets:
@@ -44,20 +43,15 @@ class Sockets:
         self._services = services
         self._codecs = codecs
         self._consumed = services.measures.consumed.child("socket")
-        self._delivered = services.measures.produced.child("socket")
-        self._failed = services.measures.produce_failed.child("socket")
+        self._deliveries = Deliveries(services, "socket")
 
     def rows(self) -> list[Row]:
-        path = "/v3/clusters/{cluster_id}/topics/{topic_name}/records:socket"
-        parameters = (*path_parameters(cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME), *PARAMETERS, _READ)
-        return [Socket(path, self.serve, "Follow a topic and send to it over a WebSocket.", TAG, parameters)]
+        summary = "Follow a topic and send to it over a WebSocket."
+        return [Socket(f"{RECORDS}:socket", self.serve, summary, TAG, (*IN_TOPIC, *PARAMETERS, _READ))]
 
     async def serve(self, socket: WebSocket) -> None:
         visit_of(socket).become_stream()
-        await links_for(socket, self._services)
-        topic = topic_in(socket, not_found(), "topic_name")
-        if await self._services.kafka.topic(topic) is None:
-            raise not_found()
+        topic = await find_topic(socket, self._services)
         tail = None
         if socket.query_params.get("read", "true").lower() != "false":
             tail = await open_tail(socket, self._services, socket.query_params.get("last_event_id"))
@@ -68,14 +62,14 @@ class Sockets:
             if tail is not None:
                 await tail.consumer.close()
 
-    async def _serve(self, socket: WebSocket, topic: str, tail: Tail | None) -> None:
+    async def _serve(self, socket: WebSocket, topic: NamedTopic, tail: Tail | None) -> None:
         """Until the reader goes, the limit is reached, the gateway stops, or something fails."""
         sent: asyncio.Queue[_Named] = asyncio.Queue(UNREPORTED_MAX)
         stopping = asyncio.ensure_future(self._services.stopping.wait())
         tasks: list[asyncio.Future[Any]] = [
             stopping,
             asyncio.ensure_future(self._take(socket, topic, sent)),
-            asyncio.ensure_future(self._report(socket, topic, sent)),
+            asyncio.ensure_future(self._report(socket, topic.name, sent)),
         ]
         if tail is not None:
             tasks.append(asyncio.ensure_future(self._give(socket, tail)))
@@ -96,34 +90,17 @@ class Sockets:
                 await _say(socket, {"type": "record", **await tell(message, tail.format, self._codecs)})
             self._consumed.value += len(messages)
 
-    async def _take(self, socket: WebSocket, topic: str, sent: "asyncio.Queue[_Named]") -> None:
-        maker = RecordMaker(self._services, self._codecs, topic)
+    async def _take(self, socket: WebSocket, topic: NamedTopic, sent: "asyncio.Queue[_Named]") -> None:
+        maker = RecordMaker(self._services, self._codecs, topic, trace_headers(socket))
         while True:
             given = _parse(await socket.receive())
-            name = given.get("id")
-            try:
-                made = await maker.make({key: value for key, value in given.items() if key not in ("id", "type")})
-            except HttpProblem as problem:
-                await sent.put((name, problem, None))
-                continue
-            await sent.put((name, made, await self._send(topic, made)))
-
-    async def _send(self, topic: str, made: Ready) -> "asyncio.Future[list[Outcome]]":
-        while True:
-            try:
-                return self._services.kafka.produce_many(topic, [made.record])
-            except Busy:
-                # Nothing more is read from the socket meanwhile.
-                await asyncio.sleep(BUSY_PAUSE_S)
+            made = await maker.attempt({key: value for key, value in given.items() if key not in ("id", "type")})
+            await sent.put((given.get("id"), await self._deliveries.send_patiently([made], topic.name)))
 
     async def _report(self, socket: WebSocket, topic: str, sent: "asyncio.Queue[_Named]") -> None:
-        cluster = await cluster_id(self._services)
         while True:
-            name, made, future = await sent.get()
-            outcome = (await future)[0] if future is not None else made
-            assert not isinstance(outcome, Ready)
-            told = report(made, outcome, topic, cluster)
-            (self._delivered if told["error_code"] == DELIVERED else self._failed).value += 1
+            name, record = await sent.get()
+            (told,) = await self._deliveries.reports(record, topic)
             await _say(socket, {"type": "report", "id": name, **told})
 
 

@@ -1,6 +1,6 @@
-"""Following a topic: from where, which partitions, told in which format. What events and sockets have in common.
+"""Following a topic: from where, which partitions, for how long. What events and sockets have in common.
 
-Called by rest.events and rest.socket, which send what it gives.
+Called by rest.events and rest.socket, which send what it gives as rest.telling writes it.
 Laws:
 - Nothing is read ahead of the reader but what librdkafka's bounded queue holds: who is slow is waited for.
 - `positions` say where the next record of each partition is, so that a stream can go on where another ended.
@@ -18,18 +18,16 @@ from starlette.requests import HTTPConnection
 from penstock.gateway.app import Services
 from penstock.gateway.errors import HttpProblem
 from penstock.gateway.kafka import AsyncConsumer
-from penstock.gateway.rest.envelope import links_for
-from penstock.gateway.rest.names import plain_name, topic_in
-from penstock.gateway.rest.payloads import DECODERS, BadPayload, binary_out, json_out
-from penstock.gateway.rest.schemas import SchemaCodecs
-from penstock.gateway.rest.table import INT32_MAX, INT64_MAX, Parameter
-from penstock.gateway.rest.v3_partitions import not_found
-from penstock.gateway.rest.v3_records import told_time
+from penstock.gateway.rest.names import plain_name
+from penstock.gateway.rest.reading import query_number
+from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX
+from penstock.gateway.rest.table import Parameter
+from penstock.gateway.rest.telling import FORMATS
+from penstock.gateway.rest.v3_paths import find_topic, not_found
 from penstock.model import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 FROMS = ("earliest", "latest", "offset", "timestamp")
-FORMATS = ("auto", "json", "string", "binary", "schema")
 BATCH_RECORDS = 200
 BATCH_BYTES = 1024 * 1024
 POLL_S = 1.0
@@ -100,11 +98,7 @@ class Tail:
 
 async def open_tail(connection: HTTPConnection, services: Services, resume: str | None) -> Tail:
     """What the address asks for. `resume`: positions where an earlier stream of the same ended."""
-    await links_for(connection, services)
-    topic = topic_in(connection, not_found(), "topic_name")
-    facts = await services.kafka.topic(topic)
-    if facts is None:
-        raise not_found()
+    topic, partitions = await find_topic(connection, services)
     query = connection.query_params
     written_as = query.get("format", "auto")
     if written_as not in FORMATS:
@@ -112,26 +106,26 @@ async def open_tail(connection: HTTPConnection, services: Services, resume: str 
     begin = query.get("from", "latest")
     if begin not in FROMS:
         raise _wrong(f"from must be one of {', '.join(FROMS)}")
-    limit = _number(query.get("limit"), "limit", 1, INT64_MAX)
-    only = _number(query.get("partition"), "partition", 0, INT32_MAX)
-    if only is not None and only >= facts.partitions:
+    limit = query_number(connection, "limit", 1, INT64_MAX)
+    only = query_number(connection, "partition", 0, INT32_MAX)
+    if only is not None and only >= partitions:
         raise not_found()
     group = query.get("group")
     if group is not None:
         return await _join(
             services, topic, written_as, limit, plain_name(group, _wrong("this is no group's name")), begin
         )
-    wanted = range(facts.partitions) if only is None else [only]
+    wanted = range(partitions) if only is None else [only]
     positions = dict.fromkeys(wanted, EARLIEST if begin == "earliest" else LATEST)
     if begin == "offset":
-        offset = _number(query.get("offset"), "offset", 0, INT64_MAX)
+        offset = query_number(connection, "offset", 0, INT64_MAX)
         if offset is None:
             raise _wrong("from=offset needs an offset")
         positions = dict.fromkeys(wanted, offset)
     consumer = services.kafka.consumer(None, {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
     try:
         if begin == "timestamp":
-            moment = _number(query.get("timestamp"), "timestamp", 0, INT64_MAX)
+            moment = query_number(connection, "timestamp", 0, INT64_MAX)
             if moment is None:
                 raise _wrong("from=timestamp needs a timestamp")
             positions = await _at_time(consumer, topic, list(wanted), moment, services.kafka.ask_timeout_s)
@@ -147,7 +141,7 @@ async def open_tail(connection: HTTPConnection, services: Services, resume: str 
         await consumer.close()
         raise
     known = {number: at for number, at in positions.items() if at >= 0}
-    return Tail(topic, written_as, None, limit, consumer, known, facts.partitions, only is None)
+    return Tail(topic, written_as, None, limit, consumer, known, partitions, only is None)
 
 
 async def _join(services: Services, topic: str, written_as: str, limit: int | None, group: str, begin: str) -> Tail:
@@ -189,66 +183,6 @@ def parse_positions(text: str) -> dict[int, int]:
             raise _wrong("the last event's id is none of this stream")
         found[int(number)] = int(at)
     return found
-
-
-async def tell(message: Any, written_as: str, codecs: SchemaCodecs) -> dict[str, Any]:
-    """A record as JSON. One that does not decode is told in base64, with the reason: a stream goes on."""
-    key_type, key, key_fault = await _payload(message.key(), written_as, codecs)
-    value_type, value, value_fault = await _payload(message.value(), written_as, codecs)
-    told: dict[str, Any] = {
-        "topic_name": message.topic(),
-        "partition_id": message.partition(),
-        "offset": message.offset(),
-        "timestamp": told_time(message.timestamp()[1]),
-        "headers": [{"name": name, "value": binary_out(_raw(value))} for name, value in message.headers() or ()],
-        "key": {"type": key_type, "data": key},
-        "value": {"type": value_type, "data": value},
-    }
-    if key_fault or value_fault:
-        told["message"] = key_fault or value_fault
-    return told
-
-
-async def _payload(data: bytes | None, written_as: str, codecs: SchemaCodecs) -> tuple[str, Any, str | None]:
-    if data is None:
-        return "NULL", None, None
-    if written_as == "auto":
-        return await _guess(data, codecs)
-    try:
-        if written_as == "schema":
-            return "SCHEMA", await codecs.decode(data), None
-        return written_as.upper(), DECODERS[written_as](data), None
-    except BadPayload as fault:
-        return "BINARY", binary_out(data), f"{fault}"
-
-
-async def _guess(data: bytes, codecs: SchemaCodecs) -> tuple[str, Any, str | None]:
-    if data[:1] == b"\0" and codecs.has_registry:
-        try:
-            return "SCHEMA", await codecs.decode(data), None
-        except BadPayload:
-            return "BINARY", binary_out(data), None
-    try:
-        return "JSON", json_out(data), None
-    except BadPayload:
-        pass
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return "BINARY", binary_out(data), None
-    return "STRING", text, None
-
-
-def _raw(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _number(text: str | None, name: str, minimum: int, maximum: int) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and minimum <= int(text) <= maximum):
-        raise _wrong(f"{name} must be a number from {minimum} to {maximum}")
-    return int(text)
 
 
 def _wrong(what: str) -> HttpProblem:

@@ -1,35 +1,37 @@
-"""REST v2, consuming: the rows of v2_consumers, apart from what they do.
+"""REST v2, consuming: the rows of v2_consumers and v2_consumer_records, apart from what they do.
 
 Called by gateway.rest.
 """
 
-from typing import Any
+from typing import Literal
 
-from penstock.gateway.rest.table import (
+from penstock.gateway.rest.shapes import (
     ANYTHING,
     BOOLEAN,
     INTEGER,
+    NAME,
     OFFSET,
     PARTITION,
     STRING,
-    Answer,
-    Body,
-    Operation,
-    Parameter,
-    Row,
+    TOPIC_NAME,
     Schema,
     list_of,
-    path_parameters,
     strict,
     structure,
 )
-from penstock.gateway.rest.v2_consumers import BYTES_MAX, TIMEOUT_MS_MAX, V2Consumers
+from penstock.gateway.rest.table import Answer, Body, Handler, Operation, Parameter, Row, path_parameters
+from penstock.gateway.rest.v2_consumer_records import BYTES_MAX, V2ConsumerRecords
+from penstock.gateway.rest.v2_consumer_requests import (
+    FETCH_BYTES_MAX,
+    ISOLATION_LEVELS,
+    OFFSET_RESETS,
+    TIMEOUT_MS_MAX,
+)
+from penstock.gateway.rest.v2_consumers import V2Consumers
 from penstock.gateway.rest.v2_media import ANSWERS, EVERY_BODY, FORMATS, V2
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
 
 TAG = "Consumers (v2)"
 
-_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 249}
 _PLACE = strict(("topic", "partition"), topic=TOPIC_NAME, partition=PARTITION)
 _PLACES = strict(("partitions",), partitions=list_of(_PLACE))
 _OFFSETS = strict(
@@ -42,14 +44,14 @@ _CONFIG: Schema = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "name": _NAME,
+        "name": NAME,
         "format": {"type": "string", "enum": list(FORMATS)},
-        "auto.offset.reset": {"type": "string", "enum": ["earliest", "latest", "none"]},
+        "auto.offset.reset": {"type": "string", "enum": list(OFFSET_RESETS)},
         "auto.commit.enable": {"anyOf": [BOOLEAN, {"type": "string", "enum": ["true", "false"]}]},
-        "fetch.min.bytes": {"type": "integer", "minimum": 0, "maximum": 10_000_000},
+        "fetch.min.bytes": {"type": "integer", "minimum": 0, "maximum": FETCH_BYTES_MAX},
         "fetch.max.wait.ms": {"type": "integer", "minimum": 0, "maximum": TIMEOUT_MS_MAX},
         "consumer.request.timeout.ms": {"type": "integer", "minimum": 0, "maximum": TIMEOUT_MS_MAX},
-        "isolation.level": {"type": "string", "enum": ["read_committed", "read_uncommitted"]},
+        "isolation.level": {"type": "string", "enum": list(ISOLATION_LEVELS)},
     },
 }
 _SUBSCRIPTION = strict((), topics=list_of(TOPIC_NAME, minItems=1), topic_pattern={"type": "string", "minLength": 1})
@@ -73,15 +75,15 @@ _READING = (
 )
 
 
-def consumer_rows(consumers: V2Consumers) -> list[Row]:
-    group = path_parameters(group=_NAME)
-    instance = path_parameters(group=_NAME, instance=_NAME)
+def consumer_rows(consumers: V2Consumers, records: V2ConsumerRecords) -> list[Row]:
+    group = path_parameters(group=NAME)
+    instance = path_parameters(group=NAME, instance=NAME)
     done = (Answer(204, "Done."),)
 
     def row(
-        method: Any,
+        method: Literal["GET", "POST", "DELETE"],
         path: str,
-        handler: Any,
+        handler: Handler,
         summary: str,
         answers: tuple[Answer, ...] = done,
         body: Schema | None = None,
@@ -100,18 +102,11 @@ def consumer_rows(consumers: V2Consumers) -> list[Row]:
     given = structure(("offsets",), offsets=list_of(structure(("topic", "partition", "offset"), offset=INTEGER)))
     held = structure(("partitions",), partitions=list_of(structure(("topic", "partition"), partition=INTEGER)))
     listed = structure(("topics",), topics=list_of(STRING))
-    own = consumers
+    own, every_type = consumers, (*_RECORD_TYPES, *ANSWERS)
     return [
-        row(
-            "GET",
-            f"{at}/records",
-            own.records,
-            "Read.",
-            ok(_RECORDS, (*_RECORD_TYPES, *ANSWERS)),
-            parameters=instance + _READING,
-        ),
-        row("POST", f"{at}/offsets", own.commit, "Commit.", ok(list_of(ANYTHING)), _OFFSETS, is_required=False),
-        row("GET", f"{at}/offsets", own.committed, "What is committed. Has a body.", ok(given), _PLACES),
+        row("GET", f"{at}/records", records.read, "Read.", ok(_RECORDS, every_type), parameters=instance + _READING),
+        row("POST", f"{at}/offsets", records.commit, "Commit.", ok(list_of(ANYTHING)), _OFFSETS, is_required=False),
+        row("GET", f"{at}/offsets", records.committed, "What is committed. Has a body.", ok(given), _PLACES),
         row(
             "POST",
             "/consumers/{group}",

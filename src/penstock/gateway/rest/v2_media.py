@@ -3,18 +3,23 @@
 Called by the v2 modules.
 """
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.errors import JSON, HttpProblem, json_response
+from penstock.gateway.errors import JSON, HttpProblem, KafkaFailed, json_response
 from penstock.gateway.limits import content_type
 
 V2 = "application/vnd.kafka.v2+json"
 ANSWERS = (V2, JSON)
 FORMATS = ("binary", "json", "avro", "jsonschema", "protobuf")
 BINARY = "binary"
+CONVERSION_FAILED = 42203
+ILLEGAL_STATE = 40903
+
+T = TypeVar("T")
 _BARE = (V2, "application/vnd.kafka+json", JSON)
 _OF_FORMAT = {f"application/vnd.kafka.{name}.v2+json": name for name in FORMATS}
 EVERY_BODY = (*_OF_FORMAT, *_BARE)
@@ -113,3 +118,15 @@ def partition_not_found() -> HttpProblem:
 
 def instance_not_found() -> HttpProblem:
     return problem(404, 40403, "Consumer instance not found.")
+
+
+async def in_v2(work: Awaitable[T]) -> T:
+    """What comes of it; a refusal of the cluster's gets v2's number and content type."""
+    try:
+        return await work
+    except KafkaFailed as failure:
+        told = failure.problem()
+        if told.status == 404:
+            raise topic_not_found() from None
+        code = ILLEGAL_STATE if told.status == 409 else told.code
+        raise HttpProblem(told.status, code, told.message, told.headers, V2) from None

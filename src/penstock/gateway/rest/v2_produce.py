@@ -7,7 +7,6 @@ wait for one future, answer. No await per record.
 from collections.abc import Sequence
 from typing import Any, cast
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,27 +16,25 @@ from penstock.gateway.kafka import KafkaFailed, Outcome, Outgoing
 from penstock.gateway.limits import parse_json
 from penstock.gateway.rest.names import topic_in
 from penstock.gateway.rest.payloads import ENCODERS, BadPayload, Encoder
+from penstock.gateway.rest.reading import Known, fields, path_int
 from penstock.gateway.rest.schemas import SchemaCodecs, Wanted
-from penstock.gateway.rest.table import (
+from penstock.gateway.rest.shapes import (
     ANYTHING,
     INT32_MAX,
     INTEGER,
     PARTITION,
     STRING,
-    Answer,
-    Body,
-    Operation,
-    Row,
-    fields,
+    TOPIC_NAME,
     list_of,
     nullable,
-    path_int,
-    path_parameters,
     strict,
     structure,
 )
+from penstock.gateway.rest.table import Answer, Body, Handler, Operation, Parameter, Row, path_parameters
+from penstock.gateway.rest.trace_context import trace_headers
 from penstock.gateway.rest.v2_media import (
     ANSWERS,
+    CONVERSION_FAILED,
     EVERY_BODY,
     V2,
     answer_v2,
@@ -47,11 +44,10 @@ from penstock.gateway.rest.v2_media import (
     problem,
     topic_not_found,
 )
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
 
 TAG = "Records (v2)"
 RECORDS_MAX = 10_000
-KEY_SCHEMA_MISSING, VALUE_SCHEMA_MISSING, CONVERSION_FAILED = 42201, 42202, 42203
+KEY_SCHEMA_MISSING, VALUE_SCHEMA_MISSING = 42201, 42202
 
 _RECORD = strict((), key=ANYTHING, value=ANYTHING, partition=nullable(PARTITION))
 _BODY = strict(
@@ -72,7 +68,7 @@ _SENT = structure(
 _ANSWER = structure(
     ("offsets",), offsets=list_of(_SENT), key_schema_id=nullable(INTEGER), value_schema_id=nullable(INTEGER)
 )
-_KNOWN: dict[str, type | tuple[type, ...]] = {
+_KNOWN: Known = {
     "records": list,
     "key_schema": str,
     "key_schema_id": int,
@@ -94,7 +90,7 @@ class V2Produce:
         problems = (404, 406, 408, 413, 415, 422, 429)
         body = Body(_BODY, EVERY_BODY)
 
-        def post(path: str, handler: Any, summary: str, parameters: Any) -> Operation:
+        def post(path: str, handler: Handler, summary: str, parameters: tuple[Parameter, ...]) -> Operation:
             return Operation("POST", path, handler, summary, TAG, answers, parameters, body, problems, V2)
 
         one = path_parameters(topic=TOPIC_NAME, partition=PARTITION)
@@ -124,6 +120,9 @@ class V2Produce:
         key, key_id = await self._encoder(written_as, topic, body, records, is_key=True)
         value, value_id = await self._encoder(written_as, topic, body, records, is_key=False)
         outgoing = _outgoing(records, key, value, partition, facts.partitions)
+        trace = trace_headers(request)
+        if trace:
+            outgoing = [each._replace(headers=trace) for each in outgoing]
         outcomes = await self._kafka.produce_many(topic, outgoing)
         told = [_tell(outcome) for outcome in outcomes]
         failures = sum([one["error_code"] is not None for one in told])
@@ -172,8 +171,6 @@ def _outgoing(
             )
         except BadPayload as fault:
             raise problem(422, CONVERSION_FAILED, f"Record {place}: {fault}.") from None
-        except orjson.JSONEncodeError as fault:
-            raise problem(422, 422, f"Record {place}: {fault}.") from None
     return made
 
 

@@ -9,31 +9,36 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.gateway.app import Services
-from penstock.gateway.errors import HttpProblem, KafkaFailed
 from penstock.gateway.rest import asking
+from penstock.gateway.rest.asking_configs import TOPIC, describe_configs
 from penstock.gateway.rest.names import topic_in
-from penstock.gateway.rest.table import (
+from penstock.gateway.rest.reading import path_int
+from penstock.gateway.rest.shapes import (
+    BOOLEAN,
     INTEGER,
     PARTITION,
     STRING,
-    Answer,
-    Operation,
-    Row,
+    TOPIC_NAME,
     Schema,
     list_of,
     nullable,
-    path_int,
-    path_parameters,
     structure,
 )
-from penstock.gateway.rest.v2_media import ANSWERS, V2, answer_v2, choose_media, partition_not_found, topic_not_found
+from penstock.gateway.rest.table import Answer, Handler, Operation, Parameter, Row, path_parameters
+from penstock.gateway.rest.v2_media import (
+    ANSWERS,
+    V2,
+    answer_v2,
+    choose_media,
+    in_v2,
+    partition_not_found,
+    topic_not_found,
+)
 from penstock.model import TopicPartition
 
 TAG = "Topics (v2)"
 
-_REPLICA = structure(
-    ("broker", "leader", "in_sync"), broker=INTEGER, leader={"type": "boolean"}, in_sync={"type": "boolean"}
-)
+_REPLICA = structure(("broker", "leader", "in_sync"), broker=INTEGER, leader=BOOLEAN, in_sync=BOOLEAN)
 _PARTITION = structure(
     ("partition", "leader", "replicas"), partition=INTEGER, leader=nullable(INTEGER), replicas=list_of(_REPLICA)
 )
@@ -44,7 +49,6 @@ _TOPIC = structure(
     partitions=list_of(_PARTITION),
 )
 _ENDS = structure(("beginning_offset", "end_offset"), beginning_offset=INTEGER, end_offset=INTEGER)
-TOPIC_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 249, "pattern": r"^[a-zA-Z0-9._-]+$"}
 
 
 class V2Topics:
@@ -52,29 +56,25 @@ class V2Topics:
         self._kafka = services.kafka
 
     def rows(self) -> list[Row]:
-        topic = path_parameters(topic=TOPIC_NAME)
-        partition = path_parameters(topic=TOPIC_NAME, partition=PARTITION)
+        in_topic = path_parameters(topic=TOPIC_NAME)
+        in_partition = path_parameters(topic=TOPIC_NAME, partition=PARTITION)
 
-        def get(path: str, handler: Any, summary: str, schema: Schema, parameters: Any = ()) -> Operation:
+        def get(
+            path: str, handler: Handler, summary: str, schema: Schema, parameters: tuple[Parameter, ...] = ()
+        ) -> Operation:
             answers = (Answer(200, "What was asked for.", schema, ANSWERS),)
             problems = (404, 406) if parameters else (406,)
             return Operation("GET", path, handler, summary, TAG, answers, parameters, None, problems, V2)
 
+        brokers = structure(("brokers",), brokers=list_of(INTEGER))
+        all_of, one = "/topics/{topic}/partitions", "/topics/{topic}/partitions/{partition}"
         return [
             get("/topics", self.list_topics, "The names of all topics.", list_of(STRING)),
-            get("/topics/{topic}", self.get_topic, "A topic, its settings and partitions.", _TOPIC, topic),
-            get(
-                "/topics/{topic}/partitions", self.list_partitions, "A topic's partitions.", list_of(_PARTITION), topic
-            ),
-            get("/topics/{topic}/partitions/{partition}", self.get_partition, "A partition.", _PARTITION, partition),
-            get(
-                "/topics/{topic}/partitions/{partition}/offsets",
-                self.ends,
-                "Where it starts and ends.",
-                _ENDS,
-                partition,
-            ),
-            get("/brokers", self.list_brokers, "The brokers' ids.", structure(("brokers",), brokers=list_of(INTEGER))),
+            get("/topics/{topic}", self.get_topic, "A topic, its settings and partitions.", _TOPIC, in_topic),
+            get(all_of, self.list_partitions, "A topic's partitions.", list_of(_PARTITION), in_topic),
+            get(one, self.get_partition, "A partition.", _PARTITION, in_partition),
+            get(f"{one}/offsets", self.ends, "Where it starts and ends.", _ENDS, in_partition),
+            get("/brokers", self.list_brokers, "The brokers' ids.", brokers),
         ]
 
     async def list_topics(self, request: Request) -> Response:
@@ -84,7 +84,7 @@ class V2Topics:
     async def get_topic(self, request: Request) -> Response:
         media = choose_media(request)
         topic = await self._topic(request)
-        configs = await self._kafka.ask(lambda cluster: asking.describe_configs(cluster, asking.TOPIC, topic.name))
+        configs = await self._kafka.ask(lambda cluster: describe_configs(cluster, TOPIC, topic.name))
         found = {
             "name": topic.name,
             "configs": {one.name: one.value for one in configs},
@@ -115,10 +115,7 @@ class V2Topics:
 
     async def _topic(self, request: Request) -> asking.Topic:
         name = topic_in(request, topic_not_found())
-        try:
-            return await self._kafka.ask(lambda cluster: asking.describe_topic(cluster, name))
-        except KafkaFailed as failure:
-            raise _as_v2(failure) from None
+        return await in_v2(self._kafka.ask(lambda cluster: asking.describe_topic(cluster, name)))
 
     async def _partition(self, request: Request) -> tuple[str, asking.Partition]:
         number = path_int(request, "partition", partition_not_found())
@@ -127,11 +124,6 @@ class V2Topics:
             if partition.id == number:
                 return topic.name, partition
         raise partition_not_found()
-
-
-def _as_v2(failure: KafkaFailed) -> HttpProblem:
-    problem = failure.problem()
-    return topic_not_found() if problem.status == 404 else problem
 
 
 def _describe(partition: asking.Partition) -> dict[str, Any]:

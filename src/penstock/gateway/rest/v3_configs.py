@@ -3,6 +3,7 @@
 Called by gateway.rest. The three differ in where they are and what they are called, and in nothing else.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,34 +13,32 @@ from starlette.responses import Response
 from penstock.gateway.app import Services
 from penstock.gateway.errors import HttpProblem, json_response
 from penstock.gateway.limits import read_json
-from penstock.gateway.rest import asking
-from penstock.gateway.rest.envelope import CLUSTER_ID, Links, collection_schema, links_for, resource_schema
-from penstock.gateway.rest.names import topic_name
-from penstock.gateway.rest.table import (
-    BOOLEAN,
-    INTEGER,
-    STRING,
-    Answer,
-    Body,
-    Operation,
-    Parameter,
-    Row,
-    Schema,
-    fields,
-    list_of,
-    nullable,
-    path_int,
-    path_parameters,
-    strict,
+from penstock.gateway.rest.asking_configs import (
+    BROKER,
+    EVERY_BROKER,
+    TOPIC,
+    Config,
+    alter_configs,
+    describe_configs,
 )
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
-from penstock.gateway.rest.v3_cluster import BROKER_ID, broker_not_found
-from penstock.gateway.rest.v3_partitions import not_found
+from penstock.gateway.rest.envelope import Links, collection_schema, links_for, resource_schema
+from penstock.gateway.rest.reading import fields
+from penstock.gateway.rest.shapes import BOOLEAN, INTEGER, SETTING_NAME, STRING, list_of, nullable, strict
+from penstock.gateway.rest.table import Answer, Body, Handler, Operation, Parameter, Row, path_parameters
+from penstock.gateway.rest.v3_paths import (
+    CLUSTER,
+    IN_BROKER,
+    IN_CLUSTER,
+    IN_TOPIC,
+    WRONG_CHANGE,
+    describe_broker,
+    get_row,
+    name_topic,
+)
 from penstock.gateway.rest.v3_topics import CONFIGS_MAX, clean_setting
 
 TAG = "Configs (v3)"
 CONFIG_NOT_FOUND = 40404
-_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 
 _CONFIG = resource_schema(
     ("name", "value", "is_default", "is_read_only", "is_sensitive", "source", "synonyms"),
@@ -55,12 +54,12 @@ _CONFIG = resource_schema(
     config_type=STRING,
 )
 _VALUE = strict((), value=nullable(STRING))
-_BATCH = strict(
+_CHANGES = strict(
     ("data",),
     data=list_of(
         strict(
             ("name",),
-            name=_NAME,
+            name=SETTING_NAME,
             value=nullable(STRING),
             operation={"type": ["string", "null"], "enum": ["SET", "DELETE", None]},
         ),
@@ -93,19 +92,9 @@ class _Owner:
     facts: dict[str, Any]
 
 
-_TOPIC = _Kind(
-    asking.TOPIC,
-    "KafkaTopicConfig",
-    "topics/{topic_name}/configs",
-    path_parameters(cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME),
-)
-_BROKER = _Kind(
-    asking.BROKER,
-    "KafkaBrokerConfig",
-    "brokers/{broker_id}/configs",
-    path_parameters(cluster_id=CLUSTER_ID, broker_id=BROKER_ID),
-)
-_CLUSTER = _Kind(asking.BROKER, "KafkaClusterConfig", "broker-configs", path_parameters(cluster_id=CLUSTER_ID))
+_OF_TOPIC = _Kind(TOPIC, "KafkaTopicConfig", "topics/{topic_name}/configs", IN_TOPIC)
+_OF_BROKER = _Kind(BROKER, "KafkaBrokerConfig", "brokers/{broker_id}/configs", IN_BROKER)
+_OF_CLUSTER = _Kind(BROKER, "KafkaClusterConfig", "broker-configs", IN_CLUSTER)
 
 
 class V3Configs:
@@ -114,55 +103,33 @@ class V3Configs:
         self._kafka = services.kafka
 
     def rows(self) -> list[Row]:
-        return [row for kind in (_TOPIC, _BROKER, _CLUSTER) for row in self._rows(kind)]
+        return [row for kind in (_OF_TOPIC, _OF_BROKER, _OF_CLUSTER) for row in self._rows(kind)]
 
     def _rows(self, kind: _Kind) -> list[Row]:
-        at = f"/v3/clusters/{{cluster_id}}/{kind.path}"
-        named = (*kind.parameters, *path_parameters(name=_NAME))
-        listed = (Answer(200, "All settings.", collection_schema(_CONFIG)),)
-        found, done = (Answer(200, "The setting.", _CONFIG),), (Answer(204, "Done."),)
-        wrong = (400, 404, 408, 413, 415, 422)
+        at, one, of = f"{CLUSTER}/{kind.path}", f"{CLUSTER}/{kind.path}/{{name}}", kind.parameters
+        named = (*of, *path_parameters(name=SETTING_NAME))
+        done = (Answer(204, "Done."),)
 
-        def bound(method: Any) -> Any:
+        def bound(method: Callable[[Request, _Kind], Awaitable[Response]]) -> Handler:
             async def handle(request: Request) -> Response:
                 return await method(request, kind)
 
             return handle
 
+        alter, put, reset = bound(self._alter), bound(self._put), bound(self._reset)
         # `configs:alter` before `configs/{name}`: they differ, but whoever reads the table should not have to check.
         return [
-            Operation(
-                "POST",
-                f"{at}:alter",
-                bound(self._alter),
-                "Change several.",
-                TAG,
-                done,
-                kind.parameters,
-                Body(_BATCH),
-                wrong,
-            ),
-            Operation("GET", at, bound(self._list), "All settings.", TAG, listed, kind.parameters, None, (404,)),
-            Operation("GET", f"{at}/{{name}}", bound(self._get), "One setting.", TAG, found, named, None, (404,)),
-            Operation("PUT", f"{at}/{{name}}", bound(self._put), "Set it.", TAG, done, named, Body(_VALUE), wrong),
-            Operation(
-                "DELETE",
-                f"{at}/{{name}}",
-                bound(self._reset),
-                "Back to its default.",
-                TAG,
-                done,
-                named,
-                None,
-                (400, 404),
-            ),
+            Operation("POST", f"{at}:alter", alter, "Change several.", TAG, done, of, Body(_CHANGES), WRONG_CHANGE),
+            get_row(TAG, at, bound(self._list), "All settings.", collection_schema(_CONFIG), of),
+            get_row(TAG, one, bound(self._get), "One setting.", _CONFIG, named),
+            Operation("PUT", one, put, "Set it.", TAG, done, named, Body(_VALUE), WRONG_CHANGE),
+            Operation("DELETE", one, reset, "Back to its default.", TAG, done, named, None, (400, 404)),
         ]
 
     async def _list(self, request: Request, kind: _Kind) -> Response:
         links, owner = await self._owner(request, kind)
-        configs = await self._configs(owner)
-        told = [_tell(links, owner, one) for one in configs]
-        return json_response(links.collection(f"{kind.kind}List", links.to(*owner.segments), told))
+        told = [_tell(links, owner, one) for one in await self._configs(owner)]
+        return links.answer_list(kind.kind, told, *owner.segments)
 
     async def _get(self, request: Request, kind: _Kind) -> Response:
         links, owner = await self._owner(request, kind)
@@ -199,26 +166,23 @@ class V3Configs:
         return Response(status_code=204)
 
     async def _owner(self, request: Request, kind: _Kind) -> tuple[Links, _Owner]:
-        links = await links_for(request, self._services)
-        if kind is _TOPIC:
-            name = topic_name(request.path_params["topic_name"], not_found())
+        if kind is _OF_TOPIC:
+            links, name = name_topic(request, self._services)
             own = _Owner(kind, name, ("topics", name, "configs"), (("topic", name),), "config", {"topic_name": name})
-        elif kind is _BROKER:
-            number = path_int(request, "broker_id", broker_not_found())
-            facts = await self._kafka.ask(asking.describe_cluster)
+        elif kind is _OF_BROKER:
             # librdkafka asks that broker itself, and would wait for one that does not exist.
-            if number not in [node.id for node in facts.nodes]:
-                raise broker_not_found()
-            segments = ("brokers", number, "configs")
+            links, broker = await describe_broker(request, self._services)
+            number, segments = broker.id, ("brokers", broker.id, "configs")
             own = _Owner(kind, str(number), segments, (("broker", number),), "config", {"broker_id": number})
         else:
-            own = _Owner(kind, asking.EVERY_BROKER, ("broker-configs",), (), "broker-config", {"config_type": "BROKER"})
+            links = links_for(request, self._services)
+            own = _Owner(kind, EVERY_BROKER, ("broker-configs",), (), "broker-config", {"config_type": "BROKER"})
         return links, own
 
-    async def _configs(self, owner: _Owner) -> list[asking.Config]:
-        return await self._kafka.ask(lambda cluster: asking.describe_configs(cluster, owner.kind.resource, owner.name))
+    async def _configs(self, owner: _Owner) -> list[Config]:
+        return await self._kafka.ask(lambda cluster: describe_configs(cluster, owner.kind.resource, owner.name))
 
-    async def _config(self, request: Request, owner: _Owner) -> asking.Config:
+    async def _config(self, request: Request, owner: _Owner) -> Config:
         wanted = request.path_params["name"]
         for one in await self._configs(owner):
             if one.name == wanted:
@@ -227,17 +191,17 @@ class V3Configs:
 
     async def _name(self, request: Request, owner: _Owner) -> str:
         # All brokers together list only what was set for all of them; any other setting can be, too.
-        if owner.kind is _CLUSTER:
+        if owner.kind is _OF_CLUSTER:
             return clean_setting(request.path_params["name"])
         return (await self._config(request, owner)).name
 
     async def _change(self, owner: _Owner, changes: dict[str, str | None], *, validate_only: bool = False) -> None:
         await self._kafka.ask(
-            lambda cluster: asking.alter_configs(cluster, owner.kind.resource, owner.name, changes, validate_only)
+            lambda cluster: alter_configs(cluster, owner.kind.resource, owner.name, changes, validate_only)
         )
 
 
-def _tell(links: Links, owner: _Owner, config: asking.Config) -> dict[str, Any]:
+def _tell(links: Links, owner: _Owner, config: Config) -> dict[str, Any]:
     return links.resource(
         owner.kind.kind,
         links.to(*owner.segments, config.name),

@@ -1,38 +1,32 @@
-"""REST v3: consumer groups, their members, what each reads and how far behind it is.
+"""REST v3: consumer groups, their members, and what each reads.
 
-Called by gateway.rest. Lag is what penstock.admin.group_lag finds; here it gets Confluent's names.
+Called by gateway.rest; how far behind a group is, v3_lags tells.
 """
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.admin.group_lag import GroupView, PartitionLag, view_groups
 from penstock.gateway.app import Services
 from penstock.gateway.errors import HttpProblem, json_response
 from penstock.gateway.rest import asking
-from penstock.gateway.rest.envelope import CLUSTER_ID, RELATED, Links, collection_schema, links_for, resource_schema
+from penstock.gateway.rest.envelope import RELATED, Links, collection_schema, links_for, resource_schema
 from penstock.gateway.rest.names import plain_name, topic_name
-from penstock.gateway.rest.table import (
-    BOOLEAN,
-    INTEGER,
-    PARTITION,
-    STRING,
-    Answer,
-    Operation,
-    Row,
-    Schema,
-    nullable,
-    path_int,
-    path_parameters,
-)
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
+from penstock.gateway.rest.reading import path_int
+from penstock.gateway.rest.shapes import BOOLEAN, INTEGER, NAME, PARTITION, STRING, TOPIC_NAME, nullable
+from penstock.gateway.rest.table import Row, path_parameters
+from penstock.gateway.rest.v3_paths import GROUPS, IN_CLUSTER, get_row
 from penstock.model import TopicPartition
 
 TAG = "Consumer groups (v3)"
 GROUPS_TOLD_MAX = 10_000
-_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 249}
+GROUP = f"{GROUPS}/{{consumer_group_id}}"
+IN_GROUP = (*IN_CLUSTER, *path_parameters(consumer_group_id=NAME))
+# A partition that a group reads, below whatever speaks of it.
+PLACE = "/{topic_name}/partitions/{partition_id}"
+PLACE_PARAMETERS = path_parameters(topic_name=TOPIC_NAME, partition_id=PARTITION)
 
 _GROUP = resource_schema(
     ("consumer_group_id", "is_simple", "partition_assignor", "state"),
@@ -60,31 +54,6 @@ _ASSIGNMENT = resource_schema(
     partition=RELATED,
     lag=RELATED,
 )
-_LAG = resource_schema(
-    ("consumer_group_id", "topic_name", "partition_id", "current_offset", "log_end_offset", "lag"),
-    consumer_group_id=STRING,
-    topic_name=STRING,
-    partition_id=INTEGER,
-    consumer_id=nullable(STRING),
-    instance_id=nullable(STRING),
-    client_id=nullable(STRING),
-    current_offset=INTEGER,
-    log_end_offset=INTEGER,
-    lag=INTEGER,
-)
-_SUMMARY = resource_schema(("consumer_group_id", "max_lag", "total_lag"), max_lag=INTEGER, total_lag=INTEGER)
-
-
-def _group_not_found() -> HttpProblem:
-    return HttpProblem(404, 404, "There is no such consumer group.")
-
-
-def _consumer_not_found() -> HttpProblem:
-    return HttpProblem(404, 404, "The consumer group has no such member.")
-
-
-def _lag_not_found() -> HttpProblem:
-    return HttpProblem(404, 404, "The group reads no such partition.")
 
 
 class V3Groups:
@@ -93,136 +62,75 @@ class V3Groups:
         self._kafka = services.kafka
 
     def rows(self) -> list[Row]:
-        place = {"topic_name": TOPIC_NAME, "partition_id": PARTITION}
-        cluster = path_parameters(cluster_id=CLUSTER_ID)
-        group = path_parameters(cluster_id=CLUSTER_ID, consumer_group_id=_NAME)
-        consumer = path_parameters(cluster_id=CLUSTER_ID, consumer_group_id=_NAME, consumer_id=_NAME)
-
-        def get(path: str, handler: Any, summary: str, schema: Schema, parameters: Any = group) -> Operation:
-            where = f"/v3/clusters/{{cluster_id}}/consumer-groups{path}"
-            answers = (Answer(200, "What was asked for.", schema),)
-            return Operation("GET", where, handler, summary, TAG, answers, parameters, None, (404,))
-
-        one, member = "/{consumer_group_id}", "/{consumer_group_id}/consumers/{consumer_id}"
-        at = "/{topic_name}/partitions/{partition_id}"
-        many = collection_schema
+        get, many = partial(get_row, TAG), collection_schema
+        consumers, one = f"{GROUP}/consumers", f"{GROUP}/consumers/{{consumer_id}}"
+        held, held_one = f"{one}/assignments", f"{one}/assignments{PLACE}"
+        in_consumer = (*IN_GROUP, *path_parameters(consumer_id=NAME))
+        in_place = (*in_consumer, *PLACE_PARAMETERS)
         return [
-            get("", self.list_groups, "All groups.", many(_GROUP), cluster),
-            get(one, self.get_group, "A group.", _GROUP),
-            get(f"{one}/consumers", self.list_consumers, "Its members.", many(_CONSUMER)),
-            get(member, self.get_consumer, "A member.", _CONSUMER, consumer),
-            get(f"{member}/assignments", self.list_assignments, "What it reads.", many(_ASSIGNMENT), consumer),
-            get(
-                f"{member}/assignments{at}",
-                self.get_assignment,
-                "A partition it reads.",
-                _ASSIGNMENT,
-                consumer + path_parameters(**place),
-            ),
-            get(f"{one}/lag-summary", self.lag_summary, "How far behind it is.", _SUMMARY),
-            get(f"{one}/lags", self.list_lags, "How far behind, by partition.", many(_LAG)),
-            get(f"{one}/lags{at}", self.get_lag, "How far behind in one.", _LAG, group + path_parameters(**place)),
+            get(GROUPS, self.list_groups, "All groups.", many(_GROUP), IN_CLUSTER),
+            get(GROUP, self.get_group, "A group.", _GROUP, IN_GROUP),
+            get(consumers, self.list_consumers, "Its members.", many(_CONSUMER), IN_GROUP),
+            get(one, self.get_consumer, "A member.", _CONSUMER, in_consumer),
+            get(held, self.list_assignments, "What it reads.", many(_ASSIGNMENT), in_consumer),
+            get(held_one, self.get_assignment, "A partition it reads.", _ASSIGNMENT, in_place),
         ]
 
     async def list_groups(self, request: Request) -> Response:
-        links = await links_for(request, self._services)
+        links = links_for(request, self._services)
         names = (await self._kafka.ask(asking.list_groups))[:GROUPS_TOLD_MAX]
         groups = await self._kafka.ask(lambda cluster: asking.describe_groups(cluster, names))
-        told = [_tell_group(links, one) for one in groups]
-        return json_response(links.collection("KafkaConsumerGroupList", links.to("consumer-groups"), told))
+        return links.answer_list("KafkaConsumerGroup", [_tell_group(links, one) for one in groups], "consumer-groups")
 
     async def get_group(self, request: Request) -> Response:
-        links, group = await self._group(request)
-        return json_response(_tell_group(links, group))
+        return json_response(_tell_group(*await describe_group(request, self._services)))
 
     async def list_consumers(self, request: Request) -> Response:
-        links, group = await self._group(request)
+        links, group = await describe_group(request, self._services)
         told = [_tell_member(links, group.name, one) for one in group.members]
-        url = links.to("consumer-groups", group.name, "consumers")
-        return json_response(links.collection("KafkaConsumerList", url, told))
+        return links.answer_list("KafkaConsumer", told, "consumer-groups", group.name, "consumers")
 
     async def get_consumer(self, request: Request) -> Response:
-        links, group, member = await self._member(request)
-        return json_response(_tell_member(links, group, member))
+        return json_response(_tell_member(*await self._member(request)))
 
     async def list_assignments(self, request: Request) -> Response:
         links, group, member = await self._member(request)
         told = [_tell_assignment(links, group, member, one) for one in member.partitions]
-        url = links.to("consumer-groups", group, "consumers", member.id, "assignments")
-        return json_response(links.collection("KafkaConsumerAssignmentList", url, told))
+        at = ("consumer-groups", group, "consumers", member.id, "assignments")
+        return links.answer_list("KafkaConsumerAssignment", told, *at)
 
     async def get_assignment(self, request: Request) -> Response:
-        wanted = _place(request)
+        wanted = place_in(request)
         links, group, member = await self._member(request)
         if wanted not in member.partitions:
-            raise _lag_not_found()
+            raise place_not_found()
         return json_response(_tell_assignment(links, group, member, wanted))
 
-    async def list_lags(self, request: Request) -> Response:
-        links, view = await self._lags(request)
-        told = [_tell_lag(links, view.group, one) for one in view.partitions if one.lag is not None]
-        url = links.to("consumer-groups", view.group, "lags")
-        return json_response(links.collection("KafkaConsumerLagList", url, told))
-
-    async def get_lag(self, request: Request) -> Response:
-        wanted = _place(request)
-        links, view = await self._lags(request)
-        for one in view.partitions:
-            if one.at == wanted and one.lag is not None:
-                return json_response(_tell_lag(links, view.group, one))
-        raise _lag_not_found()
-
-    async def lag_summary(self, request: Request) -> Response:
-        links, view = await self._lags(request)
-        known = [one for one in view.partitions if one.lag is not None]
-        if not known:
-            raise HttpProblem(404, 404, "The group has committed no offsets, so nobody knows how far behind it is.")
-        most = max(known, key=lambda one: one.lag or 0)
-        owner = most.owner
-        at = ("consumer-groups", view.group)
-        consumer = {} if owner is None else {"max_lag_consumer": links.related(*at, "consumers", owner.member_id)}
-        return json_response(
-            links.resource(
-                "KafkaConsumerGroupLagSummary",
-                links.to(*at, "lag-summary"),
-                f"{links.name(('consumer-group', view.group))}/lag-summary",
-                consumer_group_id=view.group,
-                max_lag_consumer_id=None if owner is None else owner.member_id,
-                max_lag_instance_id=None if owner is None else owner.instance_id,
-                max_lag_client_id=None if owner is None else owner.client_id,
-                max_lag_topic_name=most.at.topic,
-                max_lag_partition_id=most.at.partition,
-                max_lag=most.lag,
-                total_lag=view.total_lag,
-                **consumer,
-                max_lag_partition=links.related("topics", most.at.topic, "partitions", most.at.partition),
-            )
-        )
-
-    async def _group(self, request: Request) -> tuple[Links, asking.Group]:
-        links = await links_for(request, self._services)
-        name = plain_name(request.path_params["consumer_group_id"], _group_not_found())
-        group = (await self._kafka.ask(lambda cluster: asking.describe_groups(cluster, [name])))[0]
-        if group.state in ("DEAD", "UNKNOWN") and not group.members:
-            raise _group_not_found()
-        return links, group
-
     async def _member(self, request: Request) -> tuple[Links, str, asking.GroupMember]:
-        links, group = await self._group(request)
+        links, group = await describe_group(request, self._services)
         for member in group.members:
             if member.id == request.path_params["consumer_id"]:
                 return links, group.name, member
-        raise _consumer_not_found()
-
-    async def _lags(self, request: Request) -> tuple[Links, GroupView]:
-        links, group = await self._group(request)
-        view = (await self._kafka.ask(lambda cluster: view_groups(cluster, [group.name])))[0]
-        return links, view
+        raise HttpProblem(404, 404, "The consumer group has no such member.")
 
 
-def _place(request: Request) -> TopicPartition:
-    topic = topic_name(request.path_params["topic_name"], _lag_not_found())
-    return TopicPartition(topic, path_int(request, "partition_id", _lag_not_found()))
+async def describe_group(request: Request, services: Services) -> tuple[Links, asking.Group]:
+    links = links_for(request, services)
+    missing = HttpProblem(404, 404, "There is no such consumer group.")
+    name = plain_name(request.path_params["consumer_group_id"], missing)
+    group = (await services.kafka.ask(lambda cluster: asking.describe_groups(cluster, [name])))[0]
+    if group.state in ("DEAD", "UNKNOWN") and not group.members:
+        raise missing
+    return links, group
+
+
+def place_in(request: Request) -> TopicPartition:
+    topic = topic_name(request.path_params["topic_name"], place_not_found())
+    return TopicPartition(topic, path_int(request, "partition_id", place_not_found()))
+
+
+def place_not_found() -> HttpProblem:
+    return HttpProblem(404, 404, "The group reads no such partition.")
 
 
 def _tell_group(links: Links, group: asking.Group) -> dict[str, Any]:
@@ -269,22 +177,4 @@ def _tell_assignment(links: Links, group: str, member: asking.GroupMember, at: T
         partition_id=at.partition,
         partition=links.related("topics", at.topic, "partitions", at.partition),
         lag=links.related("consumer-groups", group, "lags", at.topic, "partitions", at.partition),
-    )
-
-
-def _tell_lag(links: Links, group: str, lag: PartitionLag) -> dict[str, Any]:
-    at, owner = lag.at, lag.owner
-    return links.resource(
-        "KafkaConsumerLag",
-        links.to("consumer-groups", group, "lags", at.topic, "partitions", at.partition),
-        links.name(("consumer-group", group), ("lag", at.topic), ("partition", at.partition)),
-        consumer_group_id=group,
-        topic_name=at.topic,
-        partition_id=at.partition,
-        consumer_id=None if owner is None else owner.member_id,
-        instance_id=None if owner is None else owner.instance_id,
-        client_id=None if owner is None else owner.client_id,
-        current_offset=lag.committed,
-        log_end_offset=lag.end,
-        lag=lag.lag,
     )

@@ -1,8 +1,9 @@
 """REST v3: partitions of a topic, their replicas, and moves of replicas that are under way.
 
-Called by gateway.rest; v3_cluster and v3_topics tell replicas with its help.
+Called by gateway.rest; v3_cluster tells replicas with its help.
 """
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -11,58 +12,42 @@ from starlette.responses import Response
 from penstock.admin.cluster import Cluster
 from penstock.admin.cluster_view import list_moves
 from penstock.gateway.app import Services
-from penstock.gateway.errors import NOT_SERVED, UNKNOWN_TOPIC_OR_PARTITION, HttpProblem, json_response
+from penstock.gateway.errors import NOT_SERVED, HttpProblem, json_response
 from penstock.gateway.rest import asking
-from penstock.gateway.rest.envelope import (
-    CLUSTER_ID,
-    RELATED,
-    Links,
-    collection_schema,
-    links_for,
-    resource_schema,
+from penstock.gateway.rest.envelope import RELATED, Links, collection_schema, links_for, resource_schema
+from penstock.gateway.rest.reading import path_int
+from penstock.gateway.rest.shapes import BOOLEAN, BROKER_ID, INTEGER, STRING, list_of
+from penstock.gateway.rest.table import Row, path_parameters
+from penstock.gateway.rest.v3_paths import (
+    IN_CLUSTER,
+    IN_PARTITION,
+    IN_TOPIC,
+    TOPIC,
+    TOPICS,
+    describe_topic,
+    get_row,
+    not_found,
 )
-from penstock.gateway.rest.names import topic_in
-from penstock.gateway.rest.table import (
-    BOOLEAN,
-    INTEGER,
-    PARTITION,
-    STRING,
-    Answer,
-    Operation,
-    Row,
-    Schema,
-    list_of,
-    path_int,
-    path_parameters,
-)
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
 
 TAG = "Partitions (v3)"
-
-_PARTITION = resource_schema(
-    ("topic_name", "partition_id"), topic_name=STRING, partition_id=INTEGER, leader=RELATED, replicas=RELATED
-)
+_PLACE = {"topic_name": STRING, "partition_id": INTEGER}
+_NAMED = tuple(_PLACE)
+_PARTITION = resource_schema(_NAMED, **_PLACE, leader=RELATED, replicas=RELATED)
 REPLICA = resource_schema(
-    ("topic_name", "partition_id", "broker_id", "is_leader", "is_in_sync"),
-    topic_name=STRING,
-    partition_id=INTEGER,
+    (*_NAMED, "broker_id", "is_leader", "is_in_sync"),
+    **_PLACE,
     broker_id=INTEGER,
     is_leader=BOOLEAN,
     is_in_sync=BOOLEAN,
 )
 _MOVE = resource_schema(
-    ("topic_name", "partition_id", "adding_replicas", "removing_replicas"),
-    topic_name=STRING,
-    partition_id=INTEGER,
+    (*_NAMED, "adding_replicas", "removing_replicas"),
+    **_PLACE,
     adding_replicas=list_of(INTEGER),
     removing_replicas=list_of(INTEGER),
 )
 
 Move = tuple[str, int, tuple[int, ...], tuple[int, ...]]
-
-
-def not_found() -> HttpProblem:
-    return HttpProblem(404, UNKNOWN_TOPIC_OR_PARTITION, "This cluster has no such topic or partition.")
 
 
 class V3Partitions:
@@ -71,44 +56,32 @@ class V3Partitions:
         self._kafka = services.kafka
 
     def rows(self) -> list[Row]:
-        topic = path_parameters(cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME)
-        partition = path_parameters(cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME, partition_id=PARTITION)
-        replica = path_parameters(
-            cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME, partition_id=PARTITION, broker_id=PARTITION
-        )
-
-        def get(path: str, handler: Any, summary: str, schema: Schema, parameters: Any) -> Operation:
-            answers = (Answer(200, "What was asked for.", schema),)
-            where = f"/v3/clusters/{{cluster_id}}/topics/{path}"
-            return Operation("GET", where, handler, summary, TAG, answers, parameters, None, (404, 501))
-
-        one = "{topic_name}/partitions/{partition_id}"
-        moves = collection_schema(_MOVE)
-        all_topics = path_parameters(cluster_id=CLUSTER_ID)
+        get, many = partial(get_row, TAG, problems=(404, 501)), collection_schema
+        in_replica = (*IN_PARTITION, *path_parameters(broker_id=BROKER_ID))
+        all_of, one = f"{TOPIC}/partitions", f"{TOPIC}/partitions/{{partition_id}}"
+        all_moves = f"{TOPICS}/-/partitions/-/reassignment"
         return [
-            get("-/partitions/-/reassignment", self.list_all_moves, "All moves of replicas.", moves, all_topics),
-            get("{topic_name}/partitions/-/reassignment", self.list_moves, "A topic's moves.", moves, topic),
-            get("{topic_name}/partitions", self.list_partitions, "Partitions.", collection_schema(_PARTITION), topic),
-            get(one, self.get_partition, "A partition.", _PARTITION, partition),
-            get(f"{one}/replicas", self.list_replicas, "Its replicas.", collection_schema(REPLICA), partition),
-            get(f"{one}/replicas/{{broker_id}}", self.get_replica, "A replica.", REPLICA, replica),
-            get(f"{one}/reassignment", self.get_move, "A partition's move.", _MOVE, partition),
+            get(all_moves, self.list_all_moves, "All moves of replicas.", many(_MOVE), IN_CLUSTER),
+            get(f"{all_of}/-/reassignment", self.list_moves, "A topic's moves.", many(_MOVE), IN_TOPIC),
+            get(all_of, self.list_partitions, "Partitions.", many(_PARTITION), IN_TOPIC),
+            get(one, self.get_partition, "A partition.", _PARTITION, IN_PARTITION),
+            get(f"{one}/replicas", self.list_replicas, "Its replicas.", many(REPLICA), IN_PARTITION),
+            get(f"{one}/replicas/{{broker_id}}", self.get_replica, "A replica.", REPLICA, in_replica),
+            get(f"{one}/reassignment", self.get_move, "A partition's move.", _MOVE, IN_PARTITION),
         ]
 
     async def list_partitions(self, request: Request) -> Response:
-        links, topic = await self._topic(request)
+        links, topic = await describe_topic(request, self._services)
         told = [_tell_partition(links, topic.name, one) for one in topic.partitions]
-        return json_response(links.collection("KafkaPartitionList", links.to("topics", topic.name, "partitions"), told))
+        return links.answer_list("KafkaPartition", told, "topics", topic.name, "partitions")
 
     async def get_partition(self, request: Request) -> Response:
-        links, topic, partition = await self._partition(request)
-        return json_response(_tell_partition(links, topic, partition))
+        return json_response(_tell_partition(*await self._partition(request)))
 
     async def list_replicas(self, request: Request) -> Response:
         links, topic, partition = await self._partition(request)
         told = [tell_replica(links, topic, partition, broker) for broker in partition.replicas]
-        url = links.to("topics", topic, "partitions", partition.id, "replicas")
-        return json_response(links.collection("KafkaReplicaList", url, told))
+        return links.answer_list("KafkaReplica", told, "topics", topic, "partitions", partition.id, "replicas")
 
     async def get_replica(self, request: Request) -> Response:
         missing = HttpProblem(404, 404, "The partition has no replica on this broker.")
@@ -119,18 +92,14 @@ class V3Partitions:
         return json_response(tell_replica(links, topic, partition, broker))
 
     async def list_all_moves(self, request: Request) -> Response:
-        links = await links_for(request, self._services)
-        moves = await self._kafka.ask(_find_moves)
-        url = links.to("topics", "-", "partitions", "-", "reassignment")
-        told = [_tell_move(links, move) for move in moves]
-        return json_response(links.collection("KafkaReassignmentList", url, told))
+        links = links_for(request, self._services)
+        told = [_tell_move(links, move) for move in await self._kafka.ask(_find_moves)]
+        return links.answer_list("KafkaReassignment", told, "topics", "-", "partitions", "-", "reassignment")
 
     async def list_moves(self, request: Request) -> Response:
-        links, topic = await self._topic(request)
-        moves = await self._kafka.ask(_find_moves)
-        url = links.to("topics", topic.name, "partitions", "-", "reassignment")
-        told = [_tell_move(links, move) for move in moves if move[0] == topic.name]
-        return json_response(links.collection("KafkaReassignmentList", url, told))
+        links, topic = await describe_topic(request, self._services)
+        told = [_tell_move(links, move) for move in await self._kafka.ask(_find_moves) if move[0] == topic.name]
+        return links.answer_list("KafkaReassignment", told, "topics", topic.name, "partitions", "-", "reassignment")
 
     async def get_move(self, request: Request) -> Response:
         links, topic, partition = await self._partition(request)
@@ -139,14 +108,9 @@ class V3Partitions:
                 return json_response(_tell_move(links, move))
         raise HttpProblem(404, 404, "No replica of this partition is being moved.")
 
-    async def _topic(self, request: Request) -> tuple[Links, asking.Topic]:
-        links = await links_for(request, self._services)
-        name = topic_in(request, not_found(), "topic_name")
-        return links, await self._kafka.ask(lambda cluster: asking.describe_topic(cluster, name))
-
     async def _partition(self, request: Request) -> tuple[Links, str, asking.Partition]:
         number = path_int(request, "partition_id", not_found())
-        links, topic = await self._topic(request)
+        links, topic = await describe_topic(request, self._services)
         for partition in topic.partitions:
             if partition.id == number:
                 return links, topic.name, partition

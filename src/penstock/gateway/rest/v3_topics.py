@@ -12,26 +12,31 @@ from penstock.gateway.app import Services
 from penstock.gateway.errors import BAD_CONFIG, HttpProblem, json_response
 from penstock.gateway.limits import read_json
 from penstock.gateway.rest import asking
-from penstock.gateway.rest.envelope import CLUSTER_ID, RELATED, Links, collection_schema, links_for, resource_schema
-from penstock.gateway.rest.names import topic_in, topic_name
-from penstock.gateway.rest.table import (
+from penstock.gateway.rest.envelope import RELATED, Links, collection_schema, links_for, resource_schema
+from penstock.gateway.rest.names import topic_name
+from penstock.gateway.rest.reading import Known, fields, integer, is_c_string
+from penstock.gateway.rest.shapes import (
     BOOLEAN,
     INT32_MAX,
     INTEGER,
+    SETTING_NAME,
     STRING,
-    Answer,
-    Body,
-    Operation,
-    Row,
-    fields,
-    integer,
+    TOPIC_NAME,
     list_of,
     nullable,
-    path_parameters,
     strict,
 )
-from penstock.gateway.rest.v2_topics import TOPIC_NAME
-from penstock.gateway.rest.v3_partitions import not_found
+from penstock.gateway.rest.table import Answer, Body, Operation, Row
+from penstock.gateway.rest.v3_paths import (
+    IN_CLUSTER,
+    IN_TOPIC,
+    TOPIC,
+    TOPICS,
+    WRONG_CHANGE,
+    describe_topic,
+    get_row,
+    name_topic,
+)
 
 TAG = "Topics (v3)"
 PARTITIONS_MAX = 100_000
@@ -39,7 +44,7 @@ REPLICAS_MAX = 32_767
 CONFIGS_MAX = 200
 _CHOSEN_BY_CLUSTER = -1
 
-TOPIC = resource_schema(
+_TOPIC = resource_schema(
     ("topic_name", "is_internal", "replication_factor", "partitions_count"),
     topic_name=STRING,
     is_internal=BOOLEAN,
@@ -49,7 +54,7 @@ TOPIC = resource_schema(
     configs=RELATED,
     partition_reassignments=RELATED,
 )
-_SETTING = strict(("name",), name={"type": "string", "minLength": 1, "maxLength": 200}, value=nullable(STRING))
+_SETTING = strict(("name",), name=SETTING_NAME, value=nullable(STRING))
 _NEW = strict(
     ("topic_name",),
     topic_name=TOPIC_NAME,
@@ -62,7 +67,7 @@ _NEW = strict(
     validate_only=BOOLEAN,
 )
 _GROWN = strict(("partitions_count",), partitions_count={"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX})
-_KNOWN: dict[str, type | tuple[type, ...]] = {
+_KNOWN: Known = {
     "topic_name": str,
     "partitions_count": int,
     "replication_factor": int,
@@ -78,34 +83,26 @@ class V3Topics:
         self._kafka = services.kafka
 
     def rows(self) -> list[Row]:
-        cluster = path_parameters(cluster_id=CLUSTER_ID)
-        topic = path_parameters(cluster_id=CLUSTER_ID, topic_name=TOPIC_NAME)
-        all_at, one_at = "/v3/clusters/{cluster_id}/topics", "/v3/clusters/{cluster_id}/topics/{topic_name}"
-        listed = (Answer(200, "All topics.", collection_schema(TOPIC)),)
-        made = (Answer(201, "The topic as it was made.", TOPIC), Answer(200, "It could be made.", TOPIC))
-        found, gone = (Answer(200, "The topic.", TOPIC),), (Answer(204, "Done."),)
-        wrong = (400, 404, 408, 413, 415, 422)
+        made = (Answer(201, "The topic as it was made.", _TOPIC), Answer(200, "It could be made.", _TOPIC))
+        grown, gone = (Answer(200, "The topic.", _TOPIC),), (Answer(204, "Done."),)
         return [
-            Operation("GET", all_at, self.list_topics, "All topics.", TAG, listed, cluster, None, (404,)),
-            Operation("POST", all_at, self.create, "Make a topic.", TAG, made, cluster, Body(_NEW), wrong),
-            Operation("GET", one_at, self.get, "A topic.", TAG, found, topic, None, (404,)),
-            Operation("PATCH", one_at, self.grow, "Add partitions.", TAG, found, topic, Body(_GROWN), wrong),
-            Operation("DELETE", one_at, self.delete, "Delete a topic.", TAG, gone, topic, None, (404,)),
+            get_row(TAG, TOPICS, self.list_topics, "All topics.", collection_schema(_TOPIC), IN_CLUSTER),
+            Operation("POST", TOPICS, self.create, "Make a topic.", TAG, made, IN_CLUSTER, Body(_NEW), WRONG_CHANGE),
+            get_row(TAG, TOPIC, self.get, "A topic.", _TOPIC, IN_TOPIC),
+            Operation("PATCH", TOPIC, self.grow, "Add partitions.", TAG, grown, IN_TOPIC, Body(_GROWN), WRONG_CHANGE),
+            Operation("DELETE", TOPIC, self.delete, "Delete a topic.", TAG, gone, IN_TOPIC, None, (404,)),
         ]
 
     async def list_topics(self, request: Request) -> Response:
-        links = await links_for(request, self._services)
+        links = links_for(request, self._services)
         topics = await self._kafka.ask(asking.list_topics)
-        told = [_tell(links, topic) for topic in topics]
-        return json_response(links.collection("KafkaTopicList", links.to("topics"), told))
+        return links.answer_list("KafkaTopic", [_tell(links, topic) for topic in topics], "topics")
 
     async def get(self, request: Request) -> Response:
-        links = await links_for(request, self._services)
-        name = topic_in(request, not_found(), "topic_name")
-        return json_response(_tell(links, await self._describe(name)))
+        return json_response(_tell(*await describe_topic(request, self._services)))
 
     async def create(self, request: Request) -> Response:
-        links = await links_for(request, self._services)
+        links = links_for(request, self._services)
         body = fields(await read_json(request), "the topic", _KNOWN)
         name = body.get("topic_name")
         if not isinstance(name, str):
@@ -131,8 +128,7 @@ class V3Topics:
         return json_response(told, 200 if validate_only else 201)
 
     async def grow(self, request: Request) -> Response:
-        links = await links_for(request, self._services)
-        name = topic_in(request, not_found(), "topic_name")
+        links, name = name_topic(request, self._services)
         body = fields(await read_json(request), "the request", {"partitions_count": int})
         count = integer(body.get("partitions_count"), "partitions_count", 1, PARTITIONS_MAX)
         before = await self._describe(name)
@@ -141,8 +137,7 @@ class V3Topics:
         return json_response(_tell_as(links, name, before.is_internal, count, _factor(before)))
 
     async def delete(self, request: Request) -> Response:
-        await links_for(request, self._services)
-        name = topic_in(request, not_found(), "topic_name")
+        _, name = name_topic(request, self._services)
         await self._kafka.ask(lambda cluster: asking.delete_topic(cluster, name))
         self._kafka.forget_topic(name)
         return Response(status_code=204)
@@ -188,8 +183,7 @@ def _configs(body: dict[str, Any]) -> dict[str, str]:
 
 
 def clean_setting(text: str) -> str:
-    """librdkafka takes C strings: what holds a NUL or half a character cannot be said to it."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_c_string(text):
         raise HttpProblem(422, 422, "Names and values of settings cannot hold NUL or unpaired surrogates.")
     return text
 

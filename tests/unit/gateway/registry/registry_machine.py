@@ -7,8 +7,8 @@ from penstock.gateway.registry import registering
 from penstock.gateway.registry.deciding import Decision, Written, encode
 from penstock.gateway.registry.finding import Candidate
 from penstock.gateway.registry.parsing import Parser
-from penstock.gateway.registry.records import read_record
-from penstock.gateway.registry.state import State
+from penstock.schemas.stored.records import read_record
+from penstock.schemas.stored.state import State
 
 
 class Machine:

@@ -1,46 +1,17 @@
 """What keeps the registry small, whatever is asked of it."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 from registry_machine import Machine
 
-from penstock.gateway.registry import parsing, registry, schema_routes
-from penstock.gateway.registry.closure import Step
-from penstock.gateway.registry.content import Context
+from penstock.gateway.registry import registry, schema_routes
 from penstock.gateway.registry.deciding import Decision
-from penstock.gateway.registry.parsing import Parser
 from penstock.gateway.registry.refusals import Refusal
 from penstock.gateway.registry.registering import CONTEXTS_MAX
 from penstock.gateway.registry.registry import Registry
 from penstock.gateway.registry.schema_routes import SchemaRoutes
-from penstock.schemas.schema import ParsedSchema, parse
-
-
-def test_parsed_schemas_are_kept_while_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "PARSED_MAX", 3)
-    parsed: list[str] = []
-
-    def counts(kind: str, text: str, references: Sequence[tuple[str, ParsedSchema]]) -> ParsedSchema:
-        parsed.append(text)
-        return parse(kind, text, references)
-
-    parser = Parser(counts)
-    steps = [Step(number, "AVRO", f'{{"type":"fixed","name":"F","size":{number}}}', ()) for number in range(1, 5)]
-    for step in (steps[0], steps[1], steps[2], steps[0], steps[3]):
-        parser.parse_now((step,))
-    assert len(parsed) == 4
-    assert parser.kept((steps[0],)) is not None, "used last, it stays"
-    assert parser.kept((steps[1],)) is None
-
-    monkeypatch.setattr(parsing, "PARSED_BYTES_MAX", 0)
-    parser.parse_now((steps[1],))
-    assert parser.kept((steps[1],)) is None
-    parser.parse_now((Step(None, "AVRO", '"int"', ()),))
-    parser.parse_now((Step(None, "AVRO", '"int"', ()),))
-    assert parsed[-2:] == ['"int"', '"int"'], "what is not registered is not kept"
-    parser.close()
+from penstock.schemas.stored.content import Context
 
 
 async def test_contexts_are_bounded(machine: Machine) -> None:

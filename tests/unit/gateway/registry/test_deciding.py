@@ -8,13 +8,13 @@ import pytest
 from registry_machine import Machine, facts, replayed
 
 from penstock.gateway.registry import deciding, finding, questions, registering
-from penstock.gateway.registry.closure import CLOSURE_MAX, DEPTH_MAX
 from penstock.gateway.registry.finding import Candidate
 from penstock.gateway.registry.questions import LATEST, Deleted
-from penstock.gateway.registry.records import Noop, SchemaRecord, key_of, value_of
 from penstock.gateway.registry.refusals import Refusal
 from penstock.gateway.registry.scope import Mode, config_in_scope, level_in_scope, mode_in_scope, parse_config
 from penstock.schemas.schema import KINDS, Level, Reference
+from penstock.schemas.stored.closure import CLOSURE_MAX, DEPTH_MAX
+from penstock.schemas.stored.records import Noop, SchemaRecord, key_of, value_of
 
 
 def record(**fields: str) -> str:

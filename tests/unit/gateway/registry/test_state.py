@@ -9,7 +9,8 @@ from registry_machine import facts, replayed
 
 from penstock.gateway.registry.deciding import Written
 from penstock.gateway.registry.questions import content_by_id, holders_of, referrer_ids
-from penstock.gateway.registry.records import (
+from penstock.schemas.schema import Reference
+from penstock.schemas.stored.records import (
     ClearSubject,
     ConfigRecord,
     DeleteSubject,
@@ -22,8 +23,7 @@ from penstock.gateway.registry.records import (
     key_of,
     value_of,
 )
-from penstock.gateway.registry.state import State
-from penstock.schemas.schema import Reference
+from penstock.schemas.stored.state import State
 
 
 def state_of(*records: Record) -> State:

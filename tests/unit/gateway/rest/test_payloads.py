@@ -27,3 +27,11 @@ def test_what_goes_in_comes_out(raw: bytes | None, data: Any, text: str | None) 
 def test_what_is_no_base64_is_refused(data: Any) -> None:
     with pytest.raises(BadPayload):
         ENCODERS["binary"](data)
+
+
+def test_what_can_be_read_but_is_nested_too_deeply_to_be_written_is_refused() -> None:
+    data: Any = []
+    for _ in range(300):
+        data = [data]
+    with pytest.raises(BadPayload, match="Recursion limit"):
+        ENCODERS["json"](data)

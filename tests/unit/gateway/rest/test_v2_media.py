@@ -3,8 +3,8 @@
 import pytest
 from starlette.requests import Request
 
-from penstock.gateway.errors import HttpProblem
-from penstock.gateway.rest.v2_media import body_format, choose_format, choose_media
+from penstock.gateway.errors import HttpProblem, KafkaFailed
+from penstock.gateway.rest.v2_media import body_format, choose_format, choose_media, in_v2
 
 V2, JSON = "application/vnd.kafka.v2+json", "application/json"
 AVRO, BINARY = "application/vnd.kafka.avro.v2+json", "application/vnd.kafka.binary.v2+json"
@@ -66,3 +66,25 @@ def test_a_bodys_type_names_its_format(kind: str, found: str | None) -> None:
     with pytest.raises(HttpProblem) as refused:
         body_format(request)
     assert refused.value.status == 415
+
+
+@pytest.mark.parametrize(
+    ("name", "is_retriable", "told"),
+    [
+        ("UNKNOWN_TOPIC_OR_PART", False, (404, 40401, {})),
+        ("_STATE", False, (409, 40903, {})),
+        ("_TIMED_OUT", True, (503, 50003, {"retry-after": "1"})),
+        ("INVALID_CONFIG", False, (400, 40002, {})),
+    ],
+)
+async def test_what_the_cluster_refuses_has_v2s_numbers_and_content_type(
+    name: str, is_retriable: bool, told: tuple[int, int, dict[str, str]]
+) -> None:
+    async def ask() -> None:
+        raise KafkaFailed(1, name, "no", is_retriable)
+
+    with pytest.raises(HttpProblem) as refused:
+        await in_v2(ask())
+    problem = refused.value
+    assert (problem.status, problem.code, problem.headers) == told
+    assert problem.media_type == V2

@@ -3,7 +3,8 @@
 import orjson
 import pytest
 
-from penstock.gateway.registry.records import (
+from penstock.schemas.schema import Reference
+from penstock.schemas.stored.records import (
     ClearSubject,
     ConfigRecord,
     ContextRecord,
@@ -18,7 +19,6 @@ from penstock.gateway.registry.records import (
     read_record,
     value_of,
 )
-from penstock.schemas.schema import Reference
 
 AVRO = SchemaRecord("orders-value", 2, 7, "AVRO", '"string"')
 PROTOBUF = SchemaRecord(

@@ -1,7 +1,7 @@
-"""Everything the registry knows, in memory: records in, answers out.
+"""Everything a registry knows, in memory: records in, answers out.
 
-`apply` is called by the reader's turn on the event loop (registry.py) and is the only way the state changes; questions
-are answered by questions.py and deciding.py from what lies here. Laws:
+`apply` is called on the event loop, by the gateway's registry and by the brokers' validation, and is the only way the
+state changes; whoever has a question answers it from what lies here. Laws:
 - Applying the same records in the same order gives the same state, whoever wrote them.
 - Within a context an id stands for one schema (kind, text, references). A record that says otherwise is passed over.
 - An id that was ever seen is not given again, even when nothing holds it any more.
@@ -12,8 +12,9 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.gateway.registry.content import Content, Context, Holders, Subject, Version, place_of
-from penstock.gateway.registry.records import (
+from penstock.schemas.stored.content import Content, Context, Holders, Subject, Version, place_of
+from penstock.schemas.stored.names import DEFAULT_CONTEXT, context_of, in_context_of, qualified
+from penstock.schemas.stored.records import (
     ClearSubject,
     ConfigRecord,
     ContextRecord,
@@ -26,7 +27,6 @@ from penstock.gateway.registry.records import (
     Unreadable,
     key_of,
 )
-from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of, in_context_of, qualified
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import struct
 
 import orjson
 
-from penstock.gateway.registry.records import SchemaRecord
 from penstock.schemas.schema import Reference
+from penstock.schemas.stored.records import SchemaRecord
 
 
 class Content:

@@ -1,6 +1,6 @@
 """The records of the schemas topic, in the layout of Confluent's registry: JSON keys and JSON values.
 
-Called by reader.py (bytes to records) and deciding.py (records to bytes). Laws:
+Called by whoever reads the topic (the gateway, the brokers) and by the gateway, which alone writes it. Laws:
 - What another registry has written is read; what is written here another registry can read.
 - Bytes that are no record of this layout become Unreadable: they are counted and passed over, never raised, since one
   bad record must not take the registry down.

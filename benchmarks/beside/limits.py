@@ -1,0 +1,110 @@
+"""What this machine can do at all: loopback TCP, writes into the page cache, syncs, librdkafka without a broker.
+
+Called by command.py. The figures a broker's are held against; each is measured once a round, beside the peers.
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ..peers.model import HOST, Driver, Node, Plan, free_port
+from ..peers.running import running
+from . import driving
+from .drivers.job import Job, percentiles
+from .rounds import Say, scratch
+
+BLOCK = b"x" * (1 << 20)
+TCP_BYTES = 4 << 30
+WRITE_BYTES = 1 << 30
+SYNCS = 500
+SYNC_BYTES = 4_096
+MESSAGES = 2_000_000
+QUICK_DIVISOR = 100
+NULL_BROKER = Path(__file__).parent / "null_broker.py"
+
+
+def loopback_tcp(divisor: int) -> dict[str, float]:
+    """One connection, large blocks: two threads, both of which wait in the kernel and not for each other."""
+    total = TCP_BYTES // divisor
+    with socket.create_server((HOST, 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        receiver, _ = listener.accept()
+
+    def send() -> None:
+        left = total
+        while left > 0:
+            sender.sendall(BLOCK)
+            left -= len(BLOCK)
+        sender.shutdown(socket.SHUT_WR)
+
+    with sender, receiver:
+        buffer = bytearray(len(BLOCK))
+        began = time.perf_counter()
+        thread = threading.Thread(target=send)
+        thread.start()
+        got = 0
+        while more := receiver.recv_into(buffer):
+            got += more
+        thread.join()
+    return {"mb_per_s": got / (time.perf_counter() - began) / 1e6}
+
+
+def page_cache_write(divisor: int) -> dict[str, float]:
+    blocks = max(1, WRITE_BYTES // divisor // len(BLOCK))
+    with scratch() as folder, (folder / "file").open("wb", buffering=0) as file:
+        began = time.perf_counter()
+        for _ in range(blocks):
+            file.write(BLOCK)
+        return {"mb_per_s": blocks * len(BLOCK) / (time.perf_counter() - began) / 1e6}
+
+
+def fsync(divisor: int) -> dict[str, float]:
+    """A small append and a sync of it, one after another."""
+    taken_ms: list[float] = []
+    with scratch() as folder, (folder / "file").open("wb", buffering=0) as file:
+        for _ in range(max(10, SYNCS // divisor)):
+            file.write(BLOCK[:SYNC_BYTES])
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            taken_ms.append((time.perf_counter() - began) * 1000)
+    return {"syncs_per_s": len(taken_ms) / sum(taken_ms) * 1000, **percentiles(taken_ms)}
+
+
+def null_broker(divisor: int) -> dict[str, float]:
+    """The produce workload of 100-byte messages against a server that throws them away."""
+    port = free_port()
+    with scratch() as folder:
+        node = Node((sys.executable, str(NULL_BROKER), str(port)), port, folder)
+        with running(Plan(f"{HOST}:{port}", (node,)), folder / "log") as server:
+            job = Job("produce-only", server.address, count=MESSAGES // divisor, acks="1")
+            with driving.ready_clients(Driver.KAFKA, [replace(job, topic="bench")]) as clients:
+                before = server.usage()
+                worked = driving.work(clients)[0]
+                used = server.usage().since(before)
+    return {
+        "messages_per_s": worked.messages / worked.seconds,
+        "client_cpu_us_per_message": worked.client_cpu_s / worked.messages * 1e6,
+        "broker_cpu_us_per_message": used.cpu_s / worked.messages * 1e6,
+    }
+
+
+LIMITS: dict[str, Callable[[int], dict[str, float]]] = {
+    "loopback-tcp": loopback_tcp,
+    "page-cache-write": page_cache_write,
+    "fsync": fsync,
+    "librdkafka-null-broker": null_broker,
+}
+
+
+def measure(rounds: int, is_quick: bool, say: Say) -> dict[str, list[dict[str, float]]]:
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in LIMITS}
+    for number in range(rounds):
+        for name, limit in LIMITS.items():
+            say(f"limit {name}, round {number + 1}")
+            found[name].append(limit(QUICK_DIVISOR if is_quick else 1))
+    return found

@@ -1,0 +1,87 @@
+"""The comparison's report: what is measured is shown with its spread, what is not with its reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.beside import report
+from benchmarks.beside.rounds import Measured
+from benchmarks.beside.workloads import FAMILIES, WORKLOADS, Kind, chosen
+from benchmarks.peers.model import Ability, Mode, lacks
+from benchmarks.peers.roster import OURS, PEERS
+
+RATE = next(each for each in WORKLOADS if each.name == "produce-1p-100b-acks-all-none")
+
+
+def entry() -> dict[str, Any]:
+    results = {
+        "penstock": Measured([{"messages_per_s": 200.0, "broker_cpu_us_per_message": 1.5}, {"messages_per_s": 300.0}]),
+        "kafka": Measured([{"messages_per_s": 100.0}, {"messages_per_s": 100.0}]),
+        "redis": Measured(reason="it fell | over\nat once"),
+    }
+    return report.entry(RATE, Mode.DEFAULT, results, "penstock", {"commit": "abc"})
+
+
+def test_an_entry_holds_every_round_the_spread_and_ratios_of_ours_to_each() -> None:
+    found = entry()
+    assert found["ratios"] == {"kafka": {"median": 2.5, "low": 2.0, "high": 3.0}}
+    assert found["peers"]["penstock"]["summary"]["messages_per_s"] == {"median": 250.0, "low": 200.0, "high": 300.0}
+    assert len(found["peers"]["kafka"]["rounds"]) == 2
+    assert found["peers"]["redis"] == {"reason": "it fell | over\nat once"}
+
+
+def test_the_page_shows_the_best_first_and_says_who_was_not_measured_and_why() -> None:
+    peers = {"kafka": {"version": "Apache Kafka 4"}, "klite": {"reason": "go failed"}}
+    limits = {"fsync": {"p99_ms": {"median": 2.0, "low": 1.0, "high": 3.0}}}
+    text = report.page({"peers": peers, "workloads": {"produce, default": entry()}, "limits": limits})
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    best = next(index for index, row in enumerate(rows) if row.startswith("| penstock | 250 (200 to 300) | ████"))
+    assert rows[best + 1].startswith("| kafka | 100 (100 to 100) | ")
+    assert "| 2.50 (2.00 to 3.00) |" in rows[best + 1]
+    assert any(row.startswith("| redis | not measured: it fell / over at once |") for row in rows)
+    assert "| klite | not measured: go failed |" in rows
+    assert "| fsync | p99 ms | 2.00 (1.00 to 3.00) |" in rows
+    widths = {row.count("|") for row in rows[best : best + 3]}
+    assert len(widths) == 1, "a reason broke the table"
+
+
+def test_a_later_run_replaces_only_what_it_measured(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "beside.json"
+    report.write(path, report.merged(path, {"workloads": {"a": 1, "b": 1}, "peers": {"kafka": {"version": "1"}}}))
+    report.write(path, report.merged(path, {"workloads": {"b": 2}}))
+    assert json.loads(path.read_text()) == {
+        "peers": {"kafka": {"version": "1"}},
+        "workloads": {"a": 1, "b": 2},
+        "limits": {},
+    }
+
+
+def test_the_table_of_workloads_names_each_once_and_holds_what_the_targets_need() -> None:
+    assert len({each.name for each in WORKLOADS}) == len(WORKLOADS)
+    produced = [each.job for each in WORKLOADS if each.family == "produce"]
+    combinations = {(job.partitions, job.size, job.acks, job.compression) for job in produced}
+    assert len(combinations) == len(produced) == 2 * 4 * 2 * 3
+    assert {each.job.rate for each in WORKLOADS if each.family == "latency"} == {1_000, 10_000, 50_000}
+    core = {each.family for each in chosen([], core=True)}
+    assert core == {"produce", "small", "latency", "read", "cluster", "start", "memory", "partitions"}
+
+
+def test_a_quick_run_is_small_whatever_the_workload() -> None:
+    for each in WORKLOADS:
+        quick = each.quickly()
+        assert quick.job.count <= max(20, each.job.count // 100)
+        assert quick.fill <= max(0, each.fill // 100)
+        assert each.kind is Kind.ALONE or quick.job.count * quick.job.size <= 5_000_000
+
+
+def test_workloads_are_chosen_by_family_or_name_and_an_unknown_one_says_what_there_is() -> None:
+    assert {each.family for each in chosen(["small", "start"], core=False)} == {"small", "start"}
+    assert [each.name for each in chosen([RATE.name], core=False)] == [RATE.name]
+    with pytest.raises(LookupError, match=f"no workload speed; there are the families {', '.join(FAMILIES)}"):
+        chosen(["speed"], core=False)
+
+
+def test_a_peer_that_lacks_what_a_workload_needs_says_so_in_words() -> None:
+    assert lacks(PEERS["redis"], frozenset({Ability.TRANSACTIONS})) == "it has no transactions in the sense of Kafka's"
+    assert lacks(OURS, frozenset(Ability)) is None
