@@ -148,7 +148,8 @@ class Faults:
 
     async def shut_down(self, dealt: Dealt) -> None:
         node = self._node()
-        if node is None:
+        # Also who leaves cleanly may leave behind only those who lost their disks and still count as in sync.
+        if node is None or not self.may_end([node]):
             return
         dealt.took_effect = True
         self._tell(f"shut down {node.host}")
