@@ -167,6 +167,10 @@ class UnknownLeaderEpoch(PenstockError):
 class OutOfOrderSequence(PenstockError):
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
+    def __init__(self, message: str, *, expected: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+
 
 class DuplicateSequence(PenstockError):
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -25,7 +25,13 @@ from penstock.handlers.transactional_produce import AskFirst, ask_first, verify
 from penstock.handlers.validated_produce import Admitted, validate_and_append
 from penstock.log.intake import admit
 from penstock.model import INTERNAL_TOPICS, TopicPartition
-from penstock.records.batch import COMPRESSION_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
+from penstock.records.batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    read_header,
+)
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.replicas import HostedTopic
@@ -45,6 +51,8 @@ COMPRESSION_MAX = max(Codec).value
 LOOP_S_MAX = 1.0  # one request keeps the loop, and with it everybody else, no longer than this and one batch
 NOTHING_REFUSED: Mapping[TopicPartition, PenstockError] = {}
 NOTHING_ADMITTED: Mapping[TopicPartition, Admitted] = {}
+# Refused for now, and nothing was written: the client sends the batch again, to us or to who leads then.
+PASSING = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT})
 Wait = asyncio.Future[None]
 # How a partition's batch is written, and what its answer waits for; a trace puts itself around it.
 Append = Callable[
@@ -157,6 +165,8 @@ def _append_all(
                     waits.append((wait, answers, len(answers)))
             except PenstockError as error:
                 failed = True
+                if error.code in PASSING and records is not None:
+                    _note_refused(topic, index, records)
                 led = _led(topic, index) if error.code in FINAL else None
                 if led is not None:
                     result = _refusal(index, error)
@@ -227,6 +237,14 @@ def _find(context: HandlerContext, name: str | None, topic_id: UUID | None) -> H
 def _led(topic: HostedTopic | PenstockError | None, index: int) -> Partition | None:
     partition = topic.partitions.get(index) if isinstance(topic, HostedTopic) else None
     return partition if partition is not None and partition.is_leader else None
+
+
+def _note_refused(topic: HostedTopic | PenstockError | None, index: int, records: memoryview) -> None:
+    partition = topic.partitions.get(index) if isinstance(topic, HostedTopic) else None
+    if partition is not None and len(records) >= HEADER_BYTES:
+        header = read_header(records)
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            partition.note_refused(header)
 
 
 def _append(

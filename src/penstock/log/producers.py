@@ -122,7 +122,7 @@ class Producers:
         if header.producer_epoch > producer.epoch or not producer.batches:
             # What a coordinator writes in somebody's transaction has no sequence, which is -1.
             if header.base_sequence > 0:
-                raise OutOfOrderSequence(f"a new epoch starts at sequence 0, not {header.base_sequence}")
+                raise OutOfOrderSequence(f"a new epoch starts at sequence 0, not {header.base_sequence}", expected=0)
         elif header.base_sequence >= 0:
             expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
             if header.base_sequence != expected:
@@ -298,7 +298,8 @@ def _misplaced(producer: Producer, header: BatchHeader, expected: int) -> Duplic
     if 0 < behind < SEQUENCE_MAX // 2:
         return DuplicateSequence(f"sequence {header.base_sequence} is older than the {BATCHES_KEPT} batches kept")
     return OutOfOrderSequence(
-        f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} was expected"
+        f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} was expected",
+        expected=expected,
     )
 
 

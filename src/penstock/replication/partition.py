@@ -21,6 +21,7 @@ from penstock.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OutOfOrderSequence,
     PenstockError,
     StorageFailed,
     UnknownLeaderEpoch,
@@ -30,6 +31,7 @@ from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader
 from penstock.records.markers import ControlType, Marker, encode_marker
 from penstock.replication.progress import Progress
+from penstock.replication.refused_sequences import RefusedSequences
 from penstock.replication.waiting import FetchWait, WaitingPlace
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Partition:
         "_flush_timer",
         "_high_watermark",
         "_is_syncing",
+        "_refused",
         "_stable_offset",
         "_start_waits",
         "_uncommitted",
@@ -89,6 +92,7 @@ class Partition:
         self._start_waits: list[tuple[Offset, asyncio.Future[None]]] = []
         self._wait_number = 0
         self._is_syncing = False
+        self._refused: RefusedSequences | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
 
     # What it is
@@ -185,7 +189,12 @@ class Partition:
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
         if not self.is_leader:
             raise self.not_leader()
-        appended = self.log.append(batch, header, self.leader_epoch, now_ms)
+        try:
+            appended = self.log.append(batch, header, self.leader_epoch, now_ms)
+        except OutOfOrderSequence as gap:
+            if self._refused is not None and self._refused.explain(header, gap.expected, _now()):
+                raise NotEnoughReplicas(f"{self.at}: the batch before this one was refused, send both again") from None
+            raise
         if appended.is_duplicate:
             return appended
         if not self.is_sole:
@@ -196,6 +205,12 @@ class Partition:
                 if is_stable or not wait.is_committed:
                     wait.appended(header.size)
         return appended
+
+    def note_refused(self, header: BatchHeader) -> None:
+        """A batch of a producer that counts was refused, and may be sent again: see refused_sequences."""
+        if self._refused is None:
+            self._refused = RefusedSequences()
+        self._refused.note(header, _now())
 
     def append_marker(
         self, marker: Marker, producer_id: int, producer_epoch: int, now_ms: int, *, is_version_2: bool = False
