@@ -134,7 +134,7 @@ def test_a_crash_before_the_commit_leaves_nothing_that_counts(
 
     with monkeypatch.context() as broken:
         sink = open_sink(kind, options, "q")
-        broken.setattr(type(sink), "_commit", die)
+        broken.setattr(type(sink._sink), "_commit", die)
         with pytest.raises(Killed):
             sink.write_batch(frame(spark, 10, 10), 1)
     assert len(files_of()) > len(before)
@@ -250,7 +250,7 @@ def test_postgres_takes_each_batch_once(spark: SparkSession, postgres: str, monk
         def die(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        broken.setattr(type(sink), "_move", die)
+        broken.setattr(type(sink._sink), "_move", die)
         with pytest.raises(KeyboardInterrupt):
             sink.write_batch(frame(spark, 20, 10), 1)
     assert ask(postgres, "SELECT count(*) FROM orders") == [(20,)]
