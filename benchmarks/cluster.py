@@ -17,8 +17,8 @@ import psutil
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from beside.drivers.librdkafka_bulk import BulkProducer
 from harness import free_port, percentile, start_command, wait_for_answer
-from librdkafka import BulkProducer
 from penstock.client.connection import ClientConnection
 from penstock.model import Endpoint
 from produce import PERCENTILES, POLL_S_MIN, TICKS_PER_S, VALUE
@@ -85,10 +85,10 @@ def throughput() -> dict[str, Any]:
             },
             "bench",
         )
-        producer.send(VALUE, 100_000)
+        producer.send([VALUE], 100_000)
         for _ in range(ROUNDS):
             cpu, began = cluster.cpu_s(), time.perf_counter()
-            producer.send(VALUE, MESSAGES)
+            producer.send([VALUE], MESSAGES)
             rates.append(MESSAGES / (time.perf_counter() - began))
             cpu_us.append((cluster.cpu_s() - cpu) / MESSAGES * 1e6)
         rss = cluster.rss_bytes()

@@ -4,8 +4,8 @@ import struct
 import time
 from typing import Any
 
+from beside.drivers.librdkafka_bulk import BulkProducer
 from harness import RunningBroker, broker, create_topic
-from librdkafka import BulkProducer
 from penstock.wire.frame import request_frame
 
 MESSAGE = b"x" * 1000
@@ -20,7 +20,7 @@ def cached() -> dict[str, Any]:
     with broker() as running:
         create_topic(running, "bench")
         producer = BulkProducer({"bootstrap.servers": running.address, "acks": "1", "log_level": "0"}, "bench")
-        producer.send(MESSAGE, MESSAGES)
+        producer.send([MESSAGE], MESSAGES)
         for _ in range(ROUNDS):
             cpu, began = running.cpu_s(), time.perf_counter()
             size = _read_all(running)

@@ -4,8 +4,8 @@ import struct
 import time
 from typing import Any
 
+from beside.drivers.librdkafka_bulk import BulkProducer
 from harness import RunningBroker, broker, create_topic, percentile
-from librdkafka import BulkProducer
 from penstock.records.record import Record, encode_batch
 from penstock.wire.frame import request_frame
 
@@ -35,10 +35,10 @@ def throughput(acks: str) -> dict[str, Any]:
             },
             "bench",
         )
-        producer.send(VALUE, 100_000)
+        producer.send([VALUE], 100_000)
         for _ in range(ROUNDS):
             cpu, began = running.cpu_s(), time.perf_counter()
-            producer.send(VALUE, MESSAGES)
+            producer.send([VALUE], MESSAGES)
             took = time.perf_counter() - began
             rates.append(MESSAGES / took)
             cpu_us.append((running.cpu_s() - cpu) / MESSAGES * 1e6)

@@ -5,11 +5,7 @@ measured is this machine at this moment, and the report says which.
 """
 
 import json
-import os
-import platform
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +19,7 @@ import footprint
 import produce
 import rebalance
 import transactions
+from machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -53,7 +50,7 @@ def main(names: list[str]) -> int:
     if unknown:
         console.print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
         return 2
-    report: dict[str, Any] = {"machine": _machine(), "results": {}}
+    report: dict[str, Any] = {"machine": describe_machine(), "results": {}}
     for name in names or list(BENCHMARKS):
         with console.status(name):
             report["results"][name] = BENCHMARKS[name]()
@@ -78,18 +75,6 @@ def _table(name: str, result: dict[str, Any]) -> Table:
 
 def _number(value: Any) -> str:
     return f"{value:,.3f}" if isinstance(value, float) and abs(value) < 100 else f"{value:,.0f}"
-
-
-def _machine() -> dict[str, Any]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip() or "unknown",
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "load_before": os.getloadavg()[0],
-    }
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import harness
-from run import _machine as describe_machine
+from machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results"
 PARTITIONS = 4

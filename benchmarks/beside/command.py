@@ -5,16 +5,12 @@ measured. A quick run is a smoke test: its numbers mean nothing and are never wr
 """
 
 import argparse
-import os
-import platform
 import resource
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from ..machine import describe_machine
 from ..peers.model import Missing, Mode, Peer
 from ..peers.roster import OURS, PEERS
 from . import alone, figures, limits, report
@@ -46,7 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     out: Path = given.out if not given.quick else QUICK_RESULTS
     rounds: int = given.rounds
     for workload, mode, results in _run(workloads, candidates, rounds, given.quick, given.modes):
-        new["workloads"][f"{workload.name}, {mode}"] = report.entry(workload, mode, results, OURS.name, _machine())
+        new["workloads"][f"{workload.name}, {mode}"] = report.entry(
+            workload, mode, results, OURS.name, describe_machine()
+        )
         report.write(out, report.merged(out, new))
         for name, measured in results.items():
             print(f"  {name}: {_headline(workload, measured)}")
@@ -136,15 +134,3 @@ def _allow_many_files() -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _machine() -> dict[str, Any]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip() or "unknown",
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "load": os.getloadavg()[0],
-    }

@@ -65,13 +65,11 @@ from penstock.server.http import HttpDoor, Page, health_page
 from penstock.server.listener import Listener
 from penstock.telemetry import Reception
 from penstock.transactions.coordinator import TransactionCoordinator
-from penstock.validation.validation import SchemaValidation
+from penstock.validation.making import make_validation
 
 if TYPE_CHECKING:
     from penstock.tracing import Tracer
-    from penstock.validation.dead_letters import DeadLetters
-    from penstock.validation.log_reading import Requests
-    from penstock.validation.schema_topic import SchemaTopic
+    from penstock.validation.validation import SchemaValidation
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +178,9 @@ class Broker:
         await self._join(life)
         self._run(Supervisor(store, feed, self._membership, config, controller).run(), is_vital=True)
         self._compactor = Compactor(self.disk, self.logs, config, self.clock, self.metrics)
-        self._validation = self._make_validation(controller)
+        self._validation = make_validation(
+            config, self.image, self.replicas, controller, self.disk, self.clock, self._peers, self.metrics
+        )
         context = HandlerContext(
             node=Node(self.node_id, self.endpoint, rack),
             cluster_id=self.image.cluster_id,
@@ -329,21 +329,6 @@ class Broker:
     def _find_endpoint(self, node_id: int) -> Endpoint | None:
         broker = self.image.brokers.get(node_id)
         return None if broker is None else broker.endpoint
-
-    def _make_validation(self, controller: Controller) -> SchemaValidation:
-        image, replicas = self.image, self.replicas
-
-        def schema_topic(ask: "Requests") -> "SchemaTopic":
-            from penstock.validation.schema_topic import SchemaTopic
-
-            return SchemaTopic(self.config.penstock_schema_topic, image, replicas, self.disk, ask)
-
-        def dead_letters(ask: "Requests") -> "DeadLetters":
-            from penstock.validation.dead_letters import DeadLetters
-
-            return DeadLetters(self.config, image, replicas, controller, self.clock, ask)
-
-        return SchemaValidation(self._peers, self.metrics, schema_topic, dead_letters)
 
     async def _new_producer_id(self) -> ProducerId:
         return await self._producer_ids.allocate()

@@ -53,7 +53,7 @@ class BulkProducer:
         assert self._handle, error.value
         self._topic = ctypes.c_void_p(library.rd_kafka_topic_new(self._handle, topic.encode(), None))
 
-    def send(self, values: Sequence[bytes], count: int, partitions: int) -> None:
+    def send(self, values: Sequence[bytes], count: int, partitions: int = 1) -> None:
         """`count` messages, the values in turn, a batch a partition; waits until all are acknowledged or given up."""
         library = self._library
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]

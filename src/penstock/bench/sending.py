@@ -56,6 +56,9 @@ class Sender:
         observe: Callable[[], None],
         clock: Clock | None = None,
     ) -> None:
+        from confluent_kafka import KafkaException
+
+        self._refusal: type[Exception] = KafkaException
         self._producer = producer
         self._topic = topic
         self._value = value
@@ -140,9 +143,7 @@ class Sender:
                     self._producer.poll(_LOOK_S)
                 else:
                     time.sleep(_ROOM_S)
-            except Exception as error:
-                if type(error).__name__ != "KafkaException":
-                    raise
+            except self._refusal as error:
                 raise explain(error, f"sending to {self._topic}") from None
             else:
                 if began is None:

@@ -100,7 +100,7 @@ class SpanSender:
     def _export(self, batch: Sequence[Span]) -> None:
         try:
             is_delivered = self._exporter.export(batch)
-        except Exception as error:
+        except Exception as error:  # whatever an exporter raises, the thread goes on with the next spans
             logger.debug("spans could not be exported", exc_info=error)
             is_delivered = False
         if is_delivered:

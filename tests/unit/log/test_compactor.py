@@ -227,7 +227,7 @@ async def test_a_swap_waits_for_a_checkpoint_that_still_knows_the_old_segments(l
         await checkpoint_log(log)
         order.append("checkpoint")
 
-    life.logs._checkpoints.save_log = slowly  # type: ignore[method-assign]
+    life.logs._checkpoints.save_log = slowly
     checkpoint = asyncio.ensure_future(life.logs.checkpoint())
     await begin.wait()
     replace = life.log.replace_segments
