@@ -14,7 +14,7 @@ from cluster_arena import Arena
 from penstock.testing.etcd import EtcdCluster, EtcdUnusable
 from penstock.testing.fault_proxy import CLIENTS, STORE, Hold, Party
 
-PRODUCE, ADD_PARTITIONS = 0, 24
+PRODUCE, ADD_PARTITIONS, END_TXN = 0, 24, 26
 
 
 def kill(arena: Arena, nodes: list[int]) -> str:
@@ -182,15 +182,11 @@ def reset(arena: Arena) -> str:
 
 
 def hold(arena: Arena) -> str:
-    """A request is held, its retry passes on a new connection, then the first one arrives after all.
-
-    Not EndTxn: librdkafka speaks version 1 of transactions, where all of them have one epoch, and a late EndTxn ends
-    whatever has begun since. No broker that speaks Kafka's protocol can tell; the simulation does it to version 2.
-    """
+    """A request is held, its retry passes on a new connection, then the first one arrives after all."""
     proxy = arena.cluster.proxy
     before = proxy.counts["delivered late"]
     hold_s = arena.chance.uniform(0.3, 1.2)
-    kinds = arena.chance.choice((frozenset({PRODUCE}), frozenset({ADD_PARTITIONS})))
+    kinds = frozenset({arena.chance.choice((PRODUCE, ADD_PARTITIONS, END_TXN))})
     for node in arena.cluster.node_ids:
         proxy.hold(Hold(CLIENTS, node, kinds, hold_s, 3))
     arena.wait(1.5)

@@ -35,7 +35,7 @@ def main() -> int:
         faults=int(FAULTS * share),
         records=int(RECORDS * share),
         seconds_max=options.minutes * 60 * CHAOS_SHARE,
-        rate=800,
+        rate=450,
         session_s=6,
     )
     directory = ROOT / "build" / f"soak-{options.seed}"

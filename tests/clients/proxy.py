@@ -41,7 +41,16 @@ class _Pair:
 
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
+    from_broker: asyncio.StreamReader
     doomed: dict[int, Fate] = field(default_factory=dict)  # by correlation id
+
+
+class _Withheld(Exception):
+    """For the client this connection ends here; the broker's end of it stays, for the frame that is late."""
+
+    def __init__(self, frame: bytes, pair: _Pair) -> None:
+        self.frame = frame
+        self.pair = pair
 
 
 class CuttingProxy:
@@ -55,7 +64,7 @@ class CuttingProxy:
         self._until_held = 0  # 0: nobody is held
         self._is_holding = threading.Event()
         self._withheld_key = -1
-        self._withheld = b""
+        self._withheld: _Withheld | None = None
         self._target = ("", 0)
         self._pairs: set[asyncio.Task[None]] = set()
         self._released = asyncio.Event()
@@ -105,17 +114,9 @@ class CuttingProxy:
         self._withheld_key = api_key
 
     def deliver(self) -> bytes:
-        """Bring the request that was withheld to the broker after all; its answer, which nobody waits for any more."""
-        assert self._withheld, "nothing was withheld"
-        return self._run(self._deliver())
-
-    async def _deliver(self) -> bytes:
-        from_broker, to_broker = await asyncio.open_connection(*self._target)
-        try:
-            await _send(to_broker, self._withheld)
-            return await _read_frame(from_broker)
-        finally:
-            to_broker.close()
+        """Bring what was withheld to the broker after all, on its connection; the answer, which nobody waits for."""
+        assert self._withheld is not None, "nothing was withheld"
+        return self._run(_deliver(self._withheld))
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -125,10 +126,14 @@ class CuttingProxy:
         pair: _Pair | None = None
         try:
             from_broker, to_broker = await asyncio.open_connection(*self._target)
-            pair = _Pair(to_client, to_broker)
+            pair = _Pair(to_client, to_broker, from_broker)
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_requests(from_client, pair))
                 both.create_task(self._pass_replies(from_broker, pair))
+        except* _Withheld as group:
+            (withheld,) = group.exceptions
+            assert isinstance(withheld, _Withheld)
+            self._withheld, to_broker = withheld, None
         except* (_Cut, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # cut by us, ended by either side, or the proxy ends
         finally:
@@ -144,8 +149,8 @@ class CuttingProxy:
             frame = await _read_frame(source)
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, LENGTH.size)
             if api_key == self._withheld_key:
-                self._withheld, self._withheld_key = frame, -1
-                raise _Cut
+                self._withheld_key = -1
+                raise _Withheld(frame, pair)
             fate = None
             if api_key == PRODUCE:
                 await self._hold()
@@ -201,6 +206,8 @@ class CuttingProxy:
 
     async def _end(self) -> None:
         self._server.close()
+        if self._withheld is not None:
+            self._withheld.pair.broker.close()
         for pair in list(self._pairs):
             pair.cancel()
         await asyncio.gather(*self._pairs, return_exceptions=True)
@@ -213,6 +220,16 @@ async def _read_frame(source: asyncio.StreamReader) -> bytes:
     """A whole frame, its length in front."""
     head = await source.readexactly(LENGTH.size)
     return head + await source.readexactly(LENGTH.unpack(head)[0])
+
+
+async def _deliver(withheld: _Withheld) -> bytes:
+    """The answer to the frame; those to what was sent before it on the same connection come first."""
+    (_, _, correlation_id) = REQUEST_START.unpack_from(withheld.frame, LENGTH.size)
+    await _send(withheld.pair.broker, withheld.frame)
+    while True:
+        answer = await _read_frame(withheld.pair.from_broker)
+        if LENGTH.unpack_from(answer, LENGTH.size) == (correlation_id,):
+            return answer
 
 
 async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:

@@ -1,8 +1,7 @@
 """An EndTxn that the network kept back, and brings when its sender has long ended that transaction, changes nothing.
 
 Version 2 (KIP-890) gives every transaction an epoch of its own, so a late request can never mean the next one. In
-version 1 all have the same epoch: a late request is harmless until the next transaction has begun, and then it ends
-that one. No broker can tell the two apart; that is why there is a version 2.
+version 1 all have the same epoch; what tells a late request then is its connection, which its sender has given up.
 """
 
 import pytest
@@ -52,7 +51,7 @@ def test_an_end_that_comes_after_its_retry_changes_nothing(
 
 
 @pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
-@clients("version_2")
+@clients("end_retries")
 def test_an_end_that_comes_in_the_next_transaction_does_not_end_that(
     client: Client, proxy: CuttingProxy, is_commit: bool
 ) -> None:

@@ -427,10 +427,12 @@ class Faults:
         await asyncio.sleep(self.chance.uniform(0.1, 1))
         node.start()
         await asyncio.sleep(self.chance.uniform(2, 5))
+        others = {other.id for other in self.cluster.nodes} - {node.id}
         for _ in range(DISK_KEPT_ROUNDS_MAX):
-            if self._in_sync_everywhere() - {node.id}:
+            # It may have become the last in sync of something, or the last but one and that one is cut off just now:
+            # then nobody would pull this disk of all disks.
+            if others <= self._in_sync_everywhere():
                 break
-            # It may have become the last in sync of something: then nobody would pull this disk of all disks.
             await asyncio.sleep(0.5)
         self._tell(f"the disk of {node.host} is replaced")
         node.kill()

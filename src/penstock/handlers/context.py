@@ -68,6 +68,7 @@ class ConnectionState:
     client_host: str
     principal: Principal
     client_port: int = 0
+    number: int = 0  # in the order in which the broker's connections were opened
     software_name: str = ""
     software_version: str = ""
     # Set by a handler whose client is over a quota; the connection reads nothing for so long.

@@ -48,7 +48,9 @@ async def handle_add_partitions_to_txn(context: HandlerContext, request: Request
         producer = TransactionalProducer(
             body.v3_and_below_transactional_id, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
         )
-        codes = await _add_partitions(context, producer, body.v3_and_below_topics)
+        # Only these are of clients; what comes in batches, brokers ask for them.
+        connection = request.connection.number
+        codes = await _add_partitions(context, producer, body.v3_and_below_topics, connection=connection)
         if version < FENCED_FROM:
             codes = {at: _unfenced(code) for at, code in codes.items()}
         return {"results_by_topic_v3_and_below": _by_topic(body.v3_and_below_topics, codes)}
@@ -64,7 +66,12 @@ async def _add_to_one(context: HandlerContext, asked: Any) -> Body:
 
 
 async def _add_partitions(
-    context: HandlerContext, producer: TransactionalProducer, topics: Iterable[Any], *, verify_only: bool = False
+    context: HandlerContext,
+    producer: TransactionalProducer,
+    topics: Iterable[Any],
+    *,
+    verify_only: bool = False,
+    connection: int | None = None,
 ) -> Codes:
     partitions = _partitions(topics)
     unknown = [at for at in partitions if not _exists(context, at)]
@@ -74,7 +81,7 @@ async def _add_partitions(
         return {**codes, **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
     if verify_only:
         return dict.fromkeys(partitions, ErrorCode.NONE) | refusals(context, producer, partitions)
-    return dict.fromkeys(partitions, await add(context, producer, partitions))
+    return dict.fromkeys(partitions, await add(context, producer, partitions, connection))
 
 
 def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
@@ -105,7 +112,7 @@ async def handle_add_offsets_to_txn(context: HandlerContext, request: Request) -
         at = await _offsets_partition(context, body.group_id)
     except PenstockError:
         return {"error_code": ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    code = await add(context, producer, [at])
+    code = await add(context, producer, [at], request.connection.number)
     return {"error_code": code if request.version >= FENCED_FROM else _unfenced(code)}
 
 
@@ -208,6 +215,7 @@ async def handle_end_txn(context: HandlerContext, request: Request) -> Body:
             body.producer_epoch,
             is_commit=body.committed,
             is_version_2=version >= END_VERSION_2_FROM,
+            connection=request.connection.number,
         )
     except PenstockError as error:
         code, producer_id, producer_epoch = error.code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH

@@ -63,11 +63,14 @@ def refusals(
 
 
 async def add(
-    context: HandlerContext, producer: TransactionalProducer, partitions: Collection[TopicPartition]
+    context: HandlerContext,
+    producer: TransactionalProducer,
+    partitions: Collection[TopicPartition],
+    connection: int | None = None,
 ) -> ErrorCode:
     """Make the partitions part of the producer's transaction, which begins with its first. The coordinator is here."""
     try:
-        return await context.transactions.add_partitions(*producer, partitions)
+        return await context.transactions.add_partitions(*producer, partitions, connection)
     except PenstockError as error:
         return error.code
 

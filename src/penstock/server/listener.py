@@ -5,6 +5,7 @@ Called by broker. One listener, one port.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import socket
@@ -51,6 +52,7 @@ class Listener:
         self._starved: deque[Connection] = deque()
         self._exempt: Connection | None = None
         self._outbox = Outbox()
+        self._numbers = itertools.count(1)
         self._creation = RateSensor(config.quota_window_num, config.quota_window_size_seconds)
 
     @property
@@ -130,7 +132,7 @@ class Listener:
         self._metrics.connections_accepted.value += 1
         self._connections.add(connection)
         self._by_address[address] += 1
-        return ConnectionState(address, ANONYMOUS, outbox=self._outbox)
+        return ConnectionState(address, ANONYMOUS, number=next(self._numbers), outbox=self._outbox)
 
     def _is_too_fast(self) -> bool:
         limit = self._config.max_connection_creation_rate

@@ -135,16 +135,23 @@ class TransactionCoordinator:
                 return ProducerGrant(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     async def add_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        connection: int | None = None,
     ) -> ErrorCode:
         """The partitions are part of the transaction, which is open from now on if it was not.
 
         While the markers of the transaction before go out, the request waits a little: a client that was told to come
-        again would wait much longer.
+        again would wait much longer. `connection`: the one on which the producer itself asks.
         """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         producer = (producer_id, producer_epoch)
+        if connection is not None:
+            self._leader_of(transactional_id).machine.hear(transactional_id, producer, connection)
         deadline_s = None
         while True:
             led = self._leader_of(transactional_id)
@@ -172,12 +179,28 @@ class TransactionCoordinator:
         return rules.verify_partitions(current, producer_id, producer_epoch, partitions)
 
     async def end(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, *, is_commit: bool, is_version_2: bool
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        is_version_2: bool,
+        connection: int | None = None,
     ) -> ProducerGrant:
-        """The transaction is decided when this returns; its markers follow. Version 2 gives the epoch for the next."""
+        """The transaction is decided when this returns; its markers follow. Version 2 gives the epoch for the next.
+
+        In version 1 all transactions of a producer have one epoch: a request that the network kept back until the next
+        one is open is known by the `connection` it comes on.
+        """
         if not transactional_id:
             return ProducerGrant(ErrorCode.INVALID_REQUEST)
         producer = (producer_id, producer_epoch)
+        if not is_version_2 and connection is not None:
+            transactions = self._leader_of(transactional_id).machine
+            if transactions.is_late(transactional_id, producer, connection):
+                log.warning("an end of %r came too late, on a connection its producer has left", transactional_id)
+                return ProducerGrant(ErrorCode.CONCURRENT_TRANSACTIONS)
         new_producer_id = None
         while True:
             led = self._leader_of(transactional_id)

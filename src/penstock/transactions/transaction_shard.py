@@ -54,6 +54,8 @@ class TransactionShard:
         self._on_moved = on_moved
         self._moving: set[str] = set()
         self._parked: dict[str, list[PartitionsToAdd]] = {}
+        # Of each id the producer that last added partitions, and the newest connection on which it did.
+        self._heard: dict[str, tuple[tuple[int, int], int]] = {}
 
     # As coordination wants it
 
@@ -68,6 +70,7 @@ class TransactionShard:
         self._moving.discard(transactional_id)
         if transaction is None:
             self.transactions.pop(transactional_id, None)
+            self._heard.pop(transactional_id, None)
         else:
             self.transactions[transactional_id] = transaction
         if transaction is not None and (transaction.state is State.ONGOING or transaction.state.is_prepared):
@@ -108,6 +111,22 @@ class TransactionShard:
         if not parked:
             del self._parked[transactional_id]
         return True
+
+    def hear(self, transactional_id: str, producer: tuple[int, int], connection: int) -> None:
+        """The producer adds partitions, by a request on this connection; later connections have higher numbers."""
+        current = self.transactions.get(transactional_id)
+        if current is not None and (current.producer_id, current.producer_epoch) == producer:
+            before, newest = self._heard.get(transactional_id, (producer, connection))
+            self._heard[transactional_id] = (producer, max(newest, connection) if before == producer else connection)
+
+    def is_late(self, transactional_id: str, producer: tuple[int, int], connection: int) -> bool:
+        """Whether the producer has gone on to a newer connection since: what comes now is about an earlier transaction.
+
+        A client speaks to its coordinator on one connection, one request after the other. It opens the next when it has
+        given the first up, and whatever the network still brings of that one is an answer nobody waits for.
+        """
+        heard = self._heard.get(transactional_id)
+        return heard is not None and heard[0] == producer and connection < heard[1]
 
     def initialise(
         self,
