@@ -6,6 +6,7 @@ Called by the other files here. The broker is started as a user would start it, 
 import contextlib
 import os
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -132,6 +133,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def spread(name: str, rounds: Sequence[float]) -> dict[str, Any]:
+    """The median of several rounds, with the lowest, the highest and all of them beside it."""
+    middle = statistics.median(rounds)
+    return {name: middle, f"{name}_min": min(rounds), f"{name}_max": max(rounds), f"{name}_rounds": list(rounds)}
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:

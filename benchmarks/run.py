@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cluster
+import failover
 import fetch
 import footprint
 import produce
@@ -38,6 +39,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "three-replicas-throughput": cluster.throughput,
     "three-replicas-latency-2k": cluster.latency,
     "three-replicas-planned-moves": cluster.planned_moves,
+    "leader-killed": failover.killed,
+    "leader-stopped": failover.stopped,
     "partitions-1000": footprint.partitions,
     "topics-10000": footprint.topics,
     "connections-5000": footprint.connections,
@@ -74,6 +77,8 @@ def _table(name: str, result: dict[str, Any]) -> Table:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,.3f}" if isinstance(value, float) and abs(value) < 100 else f"{value:,.0f}"
 
 

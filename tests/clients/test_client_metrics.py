@@ -1,12 +1,15 @@
-"""Client metrics (KIP-714) from a real client: librdkafka asks what is wanted, pushes it, and /metrics shows it."""
+"""Client metrics (KIP-714) from librdkafka and Java: they ask what is wanted, push it, and /metrics shows it."""
 
 import socket
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from client import Client, numbered
 from confluent_kafka import Consumer, Producer
+from roster import clients
 
 from penstock.testing import EmbeddedBroker
 from penstock.wire.apis import BY_KEY, ApiKey
@@ -90,7 +93,7 @@ def test_what_librdkafka_measures_is_on_the_page(penstock_broker: EmbeddedBroker
 
 
 def test_a_changed_subscription_reaches_a_client_that_runs(penstock_broker: EmbeddedBroker, producer: Producer) -> None:
-    def until_rows(is_reached: Any) -> dict[str, float]:
+    def until_rows(is_reached: Callable[[dict[str, float]], bool]) -> dict[str, float]:
         for _ in range(ROUNDS_MAX):
             producer.produce("t", b"value")
             producer.poll(0.05)
@@ -105,3 +108,42 @@ def test_a_changed_subscription_reaches_a_client_that_runs(penstock_broker: Embe
     before = until_rows(lambda rows: told in rows)['mq_telemetry_pushes_total{error="NONE"}']
     after = until_rows(lambda rows: rows['mq_telemetry_pushes_total{error="NONE"}'] >= before + 2)
     assert after[told] == 1
+
+
+@clients(only=("java-4.4", "java-3.9"))
+def test_what_javas_clients_measure_is_on_the_page(penstock_broker: EmbeddedBroker, client: Client) -> None:
+    broker = penstock_broker
+    subscribe(broker, "java", metrics="*", interval_ms="100", match="client_software_name=apache-kafka-java")
+    stranger = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "other"})
+    producer = client.producer()
+    consumer = client.member("readers", "t", reset="earliest")
+    wanted = {
+        "mq_client_producer_connection_creation_total",
+        "mq_client_producer_topic_record_send_total",
+        "mq_client_consumer_coordinator_assigned_partitions",
+        "mq_client_consumer_fetch_manager_records_consumed_total",
+    }
+    rows: dict[str, float] = {}
+
+    def reached() -> set[str]:
+        """Of those wanted, which count something already."""
+        return wanted.intersection(row.partition("{")[0] for row, value in rows.items() if value >= 1)
+
+    deadline = time.monotonic() + DEADLINE_S
+    while reached() != wanted and time.monotonic() < deadline:
+        producer.send("t", numbered(1))
+        stranger.produce("t", b"value")
+        stranger.poll(0.05)
+        rows = shown(broker, "mq_client_")
+    assert reached() == wanted, sorted(rows)
+    assert not any('client_id="other"' in row for row in rows), "the subscription names Java's clients only"
+    (sent,) = [row for row in rows if row.startswith("mq_client_producer_topic_record_send_total{")]
+    assert 'topic="t"' in sent
+    (members,) = [row for row in rows if row.startswith("mq_client_consumer_coordinator_assigned_partitions{")]
+    assert 'group_id="readers"' in members
+    assert stranger.flush(DEADLINE_S) == 0
+    producer.close()
+    consumer.close()
+    refused = {row: count for row, count in shown(broker, "mq_telemetry_pushes_total").items() if "NONE" not in row}
+    assert refused == {}
+    assert shown(broker, "mq_telemetry_points_left_out_total") == {"mq_telemetry_points_left_out_total": 0}

@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,27 @@ from helpers import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    is_whole = [Path(argument).resolve() for argument in config.args] == [HERE]
+    if is_whole and not config.option.collectonly:
+        make_class_archive()
+
+
+def make_class_archive() -> None:
+    """Once for a machine: every JVM that is started here then stands in half the time."""
+    from penstock.spark.class_archive import find_archive, make_archive
+    from penstock.spark.errors import SparkFailure
+    from penstock.spark.java import prepare_java
+
+    # Without it, or without a Java, the tests say better what is wrong.
+    with suppress(SparkFailure):
+        if find_archive(prepare_java()) is None:
+            make_archive()
 
 
 @pytest.fixture(scope="session")

@@ -2,16 +2,15 @@
 
     exactly_once_driver.py BOOTSTRAP SOURCE TARGET TABLE CHECKPOINT
 
-Says `ready` when Spark is up, begins when it is told `go`, and says `done` when all there was is written. Whoever
-starts it has the next one standing by when it kills this one: most of a driver's life is the start of its JVM.
+Says `ready` when Spark is up, begins when it is told how many rows a batch may have, and says `done` when all there was
+is written. Whoever starts it has the next one standing by when it kills this one: most of a driver's life is the start
+of its JVM.
 """
 
 import sys
 
 from penstock.spark.session import build_session
 from penstock.spark.tables import open_sink
-
-ROWS_PER_BATCH = 3000
 
 
 def main() -> None:
@@ -21,13 +20,13 @@ def main() -> None:
     spark.range(2).repartition(2).rdd.mapPartitions(lambda rows: rows).count()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    assert sys.stdin.readline() == "go\n"
+    rows_per_batch = int(sys.stdin.readline())
     rows = (
         spark.readStream.format("penstock")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", source)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(ROWS_PER_BATCH))
+        .option("maxOffsetsPerTrigger", str(rows_per_batch))
         .option("commit.group.id", "none")
         .load()
     )

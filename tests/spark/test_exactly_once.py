@@ -8,13 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from deltalake import DeltaTable
-from exactly_once_driver import ROWS_PER_BATCH
 from helpers import Row, Topics
 
 from penstock.spark.sink.marker import PARTITIONS, QUERY_MARKERS
@@ -22,13 +22,18 @@ from penstock.testing.embedded import EmbeddedBroker
 
 KILLS = 10
 SEED = 20261115
-BATCHES = 45
+# More than ten lives get done: the last one does the rest in one go.
+BATCHES = 75
+ROWS_PER_BATCH = 3000
 DEADLINE_S = 300.0
 DRIVER = Path(__file__).with_name("exactly_once_driver.py")
 
 
 class Driver:
-    """A process, its JVM and their Python workers: one group, so that all of it can die at once."""
+    """A process and its JVM: one group, so that both die at once.
+
+    The daemons of Spark's Python workers leave the group, and end when they find the JVM gone: as on any machine.
+    """
 
     def __init__(self, *arguments: str, log: Path) -> None:
         self._log = log
@@ -41,10 +46,10 @@ class Driver:
             start_new_session=True,
         )
 
-    def begin(self) -> None:
+    def begin(self, rows_per_batch: int) -> None:
         assert self.process.stdin is not None
         assert self._line() == "ready\n", self._log.read_text()[-3000:]
-        self.process.stdin.write("go\n")
+        self.process.stdin.write(f"{rows_per_batch}\n")
         self.process.stdin.flush()
 
     def wait_done(self) -> None:
@@ -66,15 +71,10 @@ class Driver:
 class Eyes:
     """What can be seen of a batch from outside: rows and markers in the log, files in the checkpoint."""
 
-    def __init__(self, bootstrap: str, target: str, checkpoint: Path) -> None:
-        self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "eyes", "isolation.level": "read_uncommitted"}
-        )
+    def __init__(self, topics: Topics, target: str, checkpoint: Path) -> None:
+        self._admin = topics.admin
         self._target, self._checkpoint = target, checkpoint
         self._known: frozenset[str] = frozenset()
-
-    def close(self) -> None:
-        self._consumer.close()
 
     def rows(self) -> int:
         return self._end(self._target, 2)
@@ -83,33 +83,39 @@ class Eyes:
         return self._end(QUERY_MARKERS.name, PARTITIONS)
 
     def batches_begun(self) -> int:
-        return self._files("offsets")
+        return files_of(self._checkpoint / "offsets")
 
     def batches_ended(self) -> int:
-        return self._files("commits")
+        return files_of(self._checkpoint / "commits")
 
     def _end(self, topic: str, partitions: int) -> int:
+        """In one request for all partitions: the broker shares this process, and its time is the driver's."""
         if topic not in self._known:
-            self._known = frozenset(self._consumer.list_topics(timeout=DEADLINE_S).topics)
+            self._known = frozenset(self._admin.list_topics(timeout=DEADLINE_S).topics)
             if topic not in self._known:
                 return 0
-        ends = [self._consumer.get_watermark_offsets(TopicPartition(topic, at), DEADLINE_S) for at in range(partitions)]
-        return sum(end for _, end in ends)
+        asked = self._admin.list_offsets(
+            {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        )
+        return sum(answer.result(DEADLINE_S).offset for answer in asked.values())
 
-    def _files(self, folder: str) -> int:
-        path = self._checkpoint / folder
-        return sum(name.isdecimal() for name in os.listdir(path)) if path.exists() else 0
+
+def files_of(folder: Path) -> int:
+    return sum(name.isdecimal() for name in os.listdir(folder)) if folder.exists() else 0
 
 
 @contextmanager
-def drivers(*arguments: str, log: Path) -> Iterator[Callable[[], Driver]]:
+def drivers(*arguments: str, log: Path) -> Iterator[Callable[..., Driver]]:
     """One after the other; the next is getting ready while one runs. None outlives the test."""
     started = [Driver(*arguments, log=log)]
 
-    def another() -> Driver:
-        started.append(Driver(*arguments, log=log))
-        started[-2].begin()
-        return started[-2]
+    def another(*, is_last: bool = False) -> Driver:
+        current = started[-1]
+        if not is_last:
+            started.append(Driver(*arguments, log=log))
+        current.begin(ROWS_PER_BATCH * (BATCHES if is_last else 1))
+        return current
 
     try:
         yield another
@@ -127,11 +133,11 @@ def test_a_driver_killed_ten_times_in_the_middle_of_a_batch_writes_every_row_onc
     rows = [f"row-{number:06}" for number in range(ROWS_PER_BATCH * BATCHES)]
     topics.produce(source, [Row(row.encode(), row[-3:].encode(), number % 2) for number, row in enumerate(rows)])
     checkpoint, dice = tmp_path / "checkpoint", random.Random(SEED)
-    eyes = Eyes(broker.bootstrap, target, checkpoint)
+    eyes = Eyes(topics, target, checkpoint)
     seen: Counter[str] = Counter()
     table = tmp_path / "table"
     arguments = (broker.bootstrap, source, target, str(table), str(checkpoint))
-    with closing(eyes), drivers(*arguments, log=tmp_path / "drivers.log") as next_driver:
+    with drivers(*arguments, log=tmp_path / "drivers.log") as next_driver:
         for number in range(KILLS):
             signs = (eyes.rows, eyes.markers, eyes.batches_begun, eyes.batches_ended)
             # Each sign at least twice, in an order by the seed; how many steps past the first is by the seed too.
@@ -143,12 +149,13 @@ def test_a_driver_killed_ten_times_in_the_middle_of_a_batch_writes_every_row_onc
             while sign() < wanted:
                 assert not driver.has_ended, (tmp_path / "drivers.log").read_text()[-3000:]
                 assert time.monotonic() < deadline, f"{sign.__name__} stays at {sign()}, {wanted} was waited for"
-                # Looked at often, but the cores are the driver's.
-                time.sleep(0.003)
+                # Looked at many times a batch, but the cores are the driver's.
+                time.sleep(0.02)
             driver.kill()
             seen[sign.__name__] += 1
-        assert eyes.batches_ended() < BATCHES, "there was nothing left to do when the last one was killed"
-        last = next_driver()
+        for ended in (eyes.batches_ended(), files_of(tmp_path / "checkpoint-table" / "commits")):
+            assert ended < BATCHES, "there was nothing left to do when the last one was killed"
+        last = next_driver(is_last=True)
         last.wait_done()
     assert sum(seen.values()) == KILLS
     check_each_once(rows, topics.values(target))

@@ -41,7 +41,7 @@ class DataLost(SparkFailure):
 
 
 class Unreachable(SparkFailure):
-    """No broker answered within the deadline."""
+    """No broker, or no schema registry, answered within the deadline."""
 
 
 class NoJava(SparkFailure):
@@ -76,6 +76,15 @@ def told_plainly() -> Generator[None]:
         if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether Unreachable is what was raised, here or in a worker: nobody's mistake, and it may be there later."""
+    if isinstance(error, PenstockError):
+        return isinstance(error, Unreachable)
+    ours = list(_OURS.finditer(str(error)))
+    # By its name, which is all that Spark passes on of the kind: those that derive from it end in it.
+    return bool(ours) and ours[-1]["kind"].endswith(Unreachable.__name__)
 
 
 def reason(error: BaseException) -> str:

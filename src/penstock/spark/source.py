@@ -92,7 +92,7 @@ class PenstockDataSource(DataSource):
     @told_plainly()
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         from penstock.spark.options import write_options
-        from penstock.spark.sink import BatchWriter
+        from penstock.spark.sink.writers import BatchWriter
 
         if overwrite:
             raise BadOption("a topic cannot be overwritten: write with mode append")
@@ -101,7 +101,7 @@ class PenstockDataSource(DataSource):
     @told_plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":
         from penstock.spark.options import write_options
-        from penstock.spark.sink import StreamWriter
+        from penstock.spark.sink.writers import StreamWriter
 
         return StreamWriter(write_options(self.options), schema)
 

@@ -36,7 +36,10 @@ class Point(NamedTuple):
 
 
 class Push(NamedTuple):
-    """`resource` is what all points share; `left_out` counts points that were too many or of a kind not kept."""
+    """`resource` is what all points share; `left_out` counts points that were too many or of a kind not kept.
+
+    Points that are not a number are not there at all: Java's clients push one for every average without a sample.
+    """
 
     resource: Attributes
     points: list[Point]
@@ -104,8 +107,10 @@ class _Reader:
                     raise InvalidRecord("a data point's value is not a number")
                 raw = value.to_bytes(8, "little")
                 found = _DOUBLE.unpack(raw)[0] if number == 4 else _SIGNED.unpack(raw)[0]
-        if found is None or not math.isfinite(found):
+        if found is None:
             self._left_out += 1
+            return
+        if not math.isfinite(found):
             return
         self._points.append(Point(name, self._attributes(data, 7), found, is_counter, is_delta))
 

@@ -19,7 +19,7 @@ from http.client import HTTPException
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
-from penstock.spark.errors import SparkFailure
+from penstock.spark.errors import SparkFailure, Unreachable
 from penstock.spark.formats.options import RegistryOptions
 
 ANSWER_BYTES_MAX = 8 << 20
@@ -32,6 +32,10 @@ _BACKOFF_MAX_S = 2.0
 
 class RegistryFailed(SparkFailure):
     """The registry cannot be reached or does not answer as one."""
+
+
+class RegistryUnreachable(RegistryFailed, Unreachable):
+    """It does not answer, or answers that it cannot now."""
 
 
 class UnknownSchema(RegistryFailed):
@@ -120,7 +124,7 @@ class Registry:
                     # The reason inside urllib's wrapper is what an operator can act on.
                     why = f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}"
             if attempt == self._options.retries:
-                raise RegistryFailed(f"no schema registry answers for {what} ({why}); check schema.registry.url")
+                raise RegistryUnreachable(f"no schema registry answers for {what} ({why}); check schema.registry.url")
             time.sleep(min(_BACKOFF_MAX_S, _BACKOFF_S * 2**attempt) * random.uniform(0.5, 1))
         raise AssertionError("unreachable")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
-from penstock.spark.errors import BadPipeline
+from penstock.spark.errors import BadPipeline, is_unreachable
 from penstock.spark.pipeline.code import NoSuchCode, load_code, parameters_of
 from penstock.spark.pipeline.durations import interval
 from penstock.spark.pipeline.failures import CannotStart, clean_message
@@ -146,8 +146,12 @@ def _blamed_on(loaded: LoadedPipeline, what: str, path: DataPath) -> Generator[N
     except (BadPipeline, CannotStart):
         raise
     except PenstockError as fault:
-        raise BadPipeline(f"{loaded.document.where(path)}: {what}: {fault}") from fault
+        kind = CannotStart if is_unreachable(fault) else BadPipeline
+        raise kind(f"{loaded.document.where(path)}: {what}: {fault}") from fault
     except Exception as fault:
+        if is_unreachable(fault):
+            # A registry that is down is nobody's mistake in the file.
+            raise CannotStart(f"{loaded.document.where(path)}: {what}: {clean_message(fault)}") from fault
         # Whatever the user's code raises is the user's to read: its kind and its message, at the step's line.
         message = str(fault)
         found = _POSITION.search(message)

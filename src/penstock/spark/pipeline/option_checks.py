@@ -15,6 +15,7 @@ from penstock.spark.pipeline.model_sinks import TABLE_KINDS, Sink
 from penstock.spark.pipeline.sink_options import table_options, written_topic_options
 from penstock.spark.pipeline.text import DataPath
 from penstock.spark.pipeline.topic_options import topic_options
+from penstock.spark.sink.producer_config import producer_config
 from penstock.spark.tables.options import sink_options
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def option_problems(loaded: "LoadedPipeline") -> list[str]:
             places = _places(("sinks", name, "options"), sink.options)
             with _told_at(loaded, ("sinks", name), places | _places_of_all(loaded), problems):
                 _refuse_reading(sink)
-                write_options(written_topic_options(loaded, sink, name_of_all))
+                # Acks and time-outs too, as the query would when it starts.
+                producer_config(write_options(written_topic_options(loaded, sink, name_of_all)), None)
         elif sink.kind in TABLE_KINDS:
             table = sink.delta or sink.iceberg or sink.parquet or sink.postgres
             assert table is not None
