@@ -24,6 +24,7 @@ from penstock.replication.in_sync import InSyncReplicas
 from penstock.replication.joining import Joining
 from penstock.replication.progress import Progress
 from penstock.replication.replicas import Replicas
+from penstock.transactions.transaction_shard import TransactionShard
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,9 @@ def commit_in_any_generation() -> None:
     penstock.groups.classic_refusals.of_commit = lambda *_, **__: ErrorCode.NONE
 
 
-def keep_the_epoch_of_a_transaction() -> None:
-    """Clients of version 1 have no new epoch for every transaction: the plan of this canary uses one of them."""
+def take_late_ends() -> None:
+    """Clients of version 1, which this plan uses, have one epoch for all transactions: their connection alone tells."""
+    TransactionShard.is_late = lambda *_: False
 
 
 CANARIES = {
@@ -183,6 +185,6 @@ CANARIES = {
     "page-cache-believed": Canary("L1", believe_the_page_cache, ("fail_sync",), nodes=1, min_insync=1),
     "directory-not-synced": Canary("L2", leave_directories_unsynced, ("lose_power",), nodes=1, min_insync=1),
     "four-batches": Canary("P1", remember_four_batches, ("reset_connections", "stall_connections", "cut_clients")),
-    "epoch-of-a-transaction": Canary("P5", keep_the_epoch_of_a_transaction, ("stall_connections",), is_version_2=False),
+    "late-end": Canary("P5", take_late_ends, ("stall_connections",), is_version_2=False),
     "any-generation": Canary("G1", commit_in_any_generation, ("stall_connections", "cut_clients", "kill")),
 }  # fmt: skip

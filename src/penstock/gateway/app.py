@@ -118,6 +118,7 @@ class _Life:
                     log.warning("the %s cannot start yet: %s", name, failure)
                 told = str(failure)
             except Exception:
+                # One service that fails at its start leaves the others working, and is tried again.
                 log.exception("the %s could not start", name)
             await asyncio.sleep(START_RETRY_S)
         self._waiting.discard(name)
@@ -129,6 +130,7 @@ class _Life:
         try:
             await stop(self._services)
         except Exception:
+            # The others are stopped all the same.
             log.exception("the %s did not stop cleanly", name)
 
 

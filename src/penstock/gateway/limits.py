@@ -145,6 +145,7 @@ class Guard:
         except HttpProblem as problem:
             await _tell(problem, scope, answer, visit, is_socket)
         except Exception:
+            # The last place before the server: a mistake of ours is one caller's 500, with its trace in the log.
             log.exception("%s %s failed", scope.get("method", "WebSocket"), scope.get("path"))
             problem = HttpProblem(500, 500, "The gateway failed at this request; its log says why.")
             await _tell(problem, scope, answer, visit, is_socket)

@@ -54,6 +54,7 @@ class Decoder:
         except Undecodable as reason:
             note = f"Not a value of schema {schema_id}: {reason}"
         except Exception as error:
+            # Bytes from anywhere, read by libraries that raise whatever they trip over: it is shown as it is.
             note = f"Schema {schema_id} could not decode it: {type(error).__name__}"
         return Shown("hex", content.hex(" "), len(content), schema_id=schema_id, note=note)
 
@@ -62,6 +63,7 @@ class Decoder:
         try:
             return asking.result(RESOLVE_S)
         except Exception as error:
+            # The registry away, too slow, or a schema no library takes: the message is shown without it.
             asking.cancel()
             return f"Schema {schema_id} could not be used: {error or type(error).__name__}"
 

@@ -186,6 +186,7 @@ async def _examine(console: Console) -> None:
     except CommandFailed as failure:
         console.doctor["error"] = f"{failure.what} {failure.advice}".strip()
     except Exception as failure:
+        # It runs by itself; who asked for it looks here for what became of it.
         console.doctor["error"] = f"the examination failed: {failure}"
     finally:
         console.doctor["is_running"] = False

@@ -123,6 +123,7 @@ class Watcher:
                 self.failure = failure.message
                 self._asked_at.clear()
             except Exception:
+                # Nobody else would notice: without this the charts would stand still for good.
                 log.exception("looking at the cluster failed")
                 self.failure = "the gateway could not make sense of what the cluster said; its log has more"
             took = self._clock.monotonic() - began

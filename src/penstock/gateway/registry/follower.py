@@ -118,6 +118,7 @@ class Follower:
                 self.trouble = str(failure)
                 self.is_unfit = isinstance(failure, TopicUnfit)
             except Exception:
+                # A record we cannot make sense of must not end the reading for good: it is told, and tried again.
                 log.exception("reading the schemas topic failed")
                 self.trouble = "reading the schemas topic failed; the gateway's log says why"
             await asyncio.sleep(RETRY_S)
