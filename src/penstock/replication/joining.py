@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 # With a store that is away a stop would take as long as its deadlines, one after another; who stops us waits less long.
 HAND_OVER_S = 10.0
+# Clients that are told who leads now go there at once. Those that find their connection closed ask around first, maybe
+# before the others have heard of it, and then wait before they ask again.
+TELL_S = 0.3
 
 
 class Joining:
@@ -70,10 +73,13 @@ class Joining:
             async with asyncio.timeout(HAND_OVER_S):
                 await membership.announce_stopping()
                 mine = [(topic.id, index) for topic, index, state in self._mine() if self._node_id in state.isr]
+                led = any(state.leader == self._node_id for _, _, state in self._mine())
                 left = await changes.hand_over(mine)
         except (PenstockError, TimeoutError) as error:
             logger.warning("stops without handing over what it leads: %s", str(error) or "the store is away")
             return
+        if led:
+            await asyncio.sleep(TELL_S)
         if left:
             logger.warning("%d partitions have nobody else in sync to lead them while this broker is away", len(left))
 
