@@ -318,7 +318,8 @@ class Broker:
                 return
             except PenstockError as error:
                 if partition.log.failure is not None:
-                    raise
+                    logger.error("%s cannot be loaded: %s", partition.at, error)
+                    return
                 logger.warning("%s could not be loaded yet: %s", partition.at, error)
             await asyncio.sleep(LOAD_RETRY_S)
 

@@ -402,8 +402,11 @@ class Faults:
             for transport in self.network.between(node.address, other.address):
                 transport.stall(self._session_s * 1.1 + self.chance.uniform(0.1, 1.0))
         await asyncio.sleep(0.1)
+        if not self.may_end([node]) or not self._in_sync_everywhere() - {node.id}:
+            return  # the others were ended meanwhile, and this one may be all that is left
         node.kill()
         node.wipe()
+        self._damaged.add(node.id)
         # On a new disk it waits for its former session to end. What it then sends is slow: the old fetches come first.
         ways = [(node.address, other.address) for other in self.cluster.nodes]
         for way in ways:

@@ -9,7 +9,7 @@ Consumers are given what is committed, by the leader or by a follower near them;
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
@@ -58,6 +58,14 @@ class _Found:
     partitions: list[Partition]  # which have more to give when something is appended
     # The soonest that a partition kept from a follower by the throttle may be read.
     held_back_s: float = math.inf
+    # Partitions that lack what a consumer asks for, unless somebody else leads them by now.
+    unsure: list["_Unsure"] = field(default_factory=list["_Unsure"])
+
+
+class _Unsure(NamedTuple):
+    slot: int
+    wanted: Wanted
+    refusal: asyncio.Future[None]
 
 
 class _Missed(NamedTuple):
@@ -89,11 +97,11 @@ def handle_fetch(context: HandlerContext, request: RawRequest) -> Answer:
         count_records(context, request, fetch)
     found = _read(context, request, fetch, plan, is_first=True)
     request.throttle_ms = throttle_by_time(context, request.connection, request.client_id, request.started)
-    if found.missed or _should_wait(fetch, plan, found):
+    if found.missed or found.unsure or _should_wait(fetch, plan, found):
         request.connection.holds_back_the_next = True
         request.view = _NOTHING  # the receive buffer must not live as long as the wait
         # Made before anything else can be appended, which it would else not hear of.
-        wait = None if found.missed else _begin_wait(fetch, found)
+        wait = None if found.missed or found.unsure else _begin_wait(fetch, found)
         answer = asyncio.ensure_future(_wait_and_read(context, request, fetch, plan, found, wait))
         if wait is not None:
             answer.add_done_callback(lambda _: wait.end())
@@ -128,6 +136,12 @@ async def _wait_and_read(
             found = _read(context, request, fetch, plan, is_first=False)
         for missed in found.missed:
             found.results[missed.slot] = (missed.wanted, await _read_from_disk(context, missed))
+        for slot, wanted, refusal in found.unsure:
+            try:
+                await refusal
+            except PenstockError as error:
+                hint = leader_hint(context, wanted.topic, wanted.ask.partition, error)
+                found.results[slot] = (wanted, _refusal(wanted.ask.partition, error, hint))
         return _encode(context, request, plan, found, fetch.replica_id)
     finally:
         request.connection.holds_back_the_next = False
@@ -181,7 +195,14 @@ def _read(
             committed, stable = partition.high_watermark, partition.last_stable_offset
             end = partition.log.next_offset if is_replica else stable if is_committed else committed
             bounds = _Bounds(committed, stable, end, is_committed)
-            records = _records(partition.log, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
+            try:
+                records = _records(partition.log, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
+            except OffsetOutOfRange as refusal:
+                if not (is_replica or partition.is_sole) and partition.is_leader:
+                    # Consumers take it for final, and begin anew at one end of the log.
+                    sure = context.final_refusals.make_sure(context, partition, refusal)
+                    found.unsure.append(_Unsure(len(found.results), wanted, sure))
+                raise
             if records is None:
                 slot, log = len(found.results), partition.log
                 found.missed.append(_Missed(slot, wanted, partition, log, bounds, size_max, at_least_one))

@@ -1,9 +1,11 @@
-"""What a producer takes for final is told by a leader that has made sure it leads.
+"""What a client takes for final is told by a leader that has made sure it leads.
 
-Called by handlers.produce for a batch whose sequence or epoch does not fit. A leader that was cut off goes by a log
-that ended when it was deposed: there a batch that the next leader waits for looks out of order. A client that hears so
-begins a new epoch and sends again what was acknowledged elsewhere, and it is stored twice. So the store is asked first;
-who cannot ask says that it may not lead, and the client looks for who does.
+Called by handlers.produce for a batch whose sequence or epoch does not fit, and by handlers.fetch for an offset that is
+not there. A leader that was cut off goes by a log that ended when it was deposed: there a batch that the next leader
+waits for looks out of order, and what a consumer has read from that one looks as if it never was. A producer that hears
+so begins a new epoch and sends again what was acknowledged elsewhere, and it is stored twice; a consumer begins anew at
+one end of the log. So the store is asked first; who cannot ask says that it may not lead, and the client looks for who
+does.
 """
 
 import asyncio
@@ -42,7 +44,7 @@ class FinalRefusals:
     def _answered(self, asking: asyncio.Task[None]) -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
-            asking.exception()  # a producer that waited no longer is not there to hear it
+            asking.exception()  # a client that waited no longer is not there to hear it
 
 
 async def _ask(context: HandlerContext, partition: Partition, leader_epoch: int, refusal: PenstockError) -> None:
