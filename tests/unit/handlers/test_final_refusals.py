@@ -1,10 +1,11 @@
-"""handlers.final_refusals: only who certainly leads tells a producer that its sequence or epoch is wrong."""
+"""handlers.final_refusals: only who certainly leads tells a client what that takes for final."""
 
 import asyncio
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.unit.handlers.test_fetch import at, codes, fetch, partitions
 from tests.unit.handlers.test_produce import BY_NAME, batch, code, decode, start, to
 
 from penstock.cluster.store import Ambiguous, Unavailable
@@ -81,3 +82,35 @@ async def test_the_store_says_who_leads_in_which_epoch(written: Any) -> None:
     assert not await changes.still_leads(partition.topic_id, 0, partition.leader_epoch + 1)
     assert not await changes.still_leads(partition.topic_id, 1, partition.leader_epoch)
     assert not await changes.still_leads(uuid4(), 0, partition.leader_epoch)
+
+
+# Consumers
+
+
+@pytest.mark.parametrize("offset", [-1, 8, 1 << 40])
+@pytest.mark.parametrize("answer", [False, Unavailable("away")])
+async def test_who_may_be_deposed_does_not_send_a_consumer_back_to_one_end_of_the_log(
+    written: Any, monkeypatch: pytest.MonkeyPatch, offset: int, answer: Any
+) -> None:
+    answer_with(written, monkeypatch, answer)
+    monkeypatch.setattr(written.partition("orders"), "is_sole", False)
+    there = at("orders", offset=3)
+    assert codes(await fetch(written, at("orders", offset=offset), there)) == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NONE,
+    ]
+
+
+async def test_a_leader_tells_a_consumer_that_its_offset_is_not_there(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_with(written, monkeypatch, True)
+    monkeypatch.setattr(written.partition("orders"), "is_sole", False)
+    (result,) = partitions(await fetch(written, at("orders", offset=8), max_wait=30_000))
+    assert ErrorCode(result.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (result.log_start_offset, result.high_watermark) == (0, 7)
+
+
+async def test_the_only_replica_there_is_need_not_ask(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(written, monkeypatch, Unavailable("away"))
+    assert codes(await fetch(written, at("orders", offset=8))) == [ErrorCode.OFFSET_OUT_OF_RANGE]
