@@ -32,7 +32,7 @@ from rich.table import Table
 
 from gateway_console import FEW_TOPICS, TOPICS, console_beside, first_paint
 from gateway_load import ROUNDS, Post, gateway, get, post, read, register
-from harness import RunningBroker, broker, create_topic, percentile, spread
+from harness import RunningBroker, broker, chosen, create_topic, percentile, spread
 from machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results" / "gateway.json"
@@ -156,12 +156,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
 
 def main(names: list[str]) -> int:
     console = Console()
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        console.print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-        return 2
     report: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names or list(BENCHMARKS):
+    for name in chosen(names, BENCHMARKS):
         machine, own, busy, began = describe_machine(), _own_cpu_s(), _busy_cpu_s(), time.perf_counter()
         with console.status(name):
             results = BENCHMARKS[name]()

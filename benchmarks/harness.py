@@ -135,6 +135,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def chosen(names: Sequence[str], known: Mapping[str, object]) -> list[str]:
+    """Which benchmarks to run: those named, or all there are. A name that is none ends the program."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.stderr.write(f"no benchmark {', '.join(unknown)}; there are {', '.join(known)}\n")
+        sys.exit(2)
+    return list(names or known)
+
+
 def spread(name: str, rounds: Sequence[float]) -> dict[str, Any]:
     """The median of several rounds, with the lowest, the highest and all of them beside it."""
     middle = statistics.median(rounds)

@@ -20,6 +20,7 @@ import footprint
 import produce
 import rebalance
 import transactions
+from harness import chosen
 from machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -49,12 +50,8 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
 
 def main(names: list[str]) -> int:
     console = Console()
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        console.print(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-        return 2
     report: dict[str, Any] = {"machine": describe_machine(), "results": {}}
-    for name in names or list(BENCHMARKS):
+    for name in chosen(names, BENCHMARKS):
         with console.status(name):
             report["results"][name] = BENCHMARKS[name]()
         console.print(_table(name, report["results"][name]))

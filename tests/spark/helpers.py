@@ -1,4 +1,4 @@
-"""What the Spark tests share: topics made, filled and read with librdkafka, and waiting for something to be so.
+"""What the Spark tests share: topics made, filled and read with librdkafka, pipelines run, and waiting.
 
 Rows go in and come out by another client than penstock.spark's own, so that it is judged and does not judge itself.
 """
@@ -7,10 +7,16 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.spark.pipeline.loading import LoadedPipeline
+from penstock.spark.pipeline.running import PipelineRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -35,6 +41,13 @@ def wait_until(condition: Callable[[], T], what: str = "", deadline_s: float = D
             return answer
         assert time.monotonic() < end, f"not within {deadline_s} s: {what or condition}"
         time.sleep(0.02)
+
+
+def run_once(spark: "SparkSession", loaded: LoadedPipeline) -> PipelineRun:
+    """Everything that is there now, and its progress."""
+    with PipelineRun(loaded, spark, is_once=True) as run:
+        run.wait()
+    return run
 
 
 class Topics:

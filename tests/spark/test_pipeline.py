@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers import Topics, wait_until
+from helpers import Topics, run_once, wait_until
 
 from penstock.spark.pipeline.failures import QueryFailed
-from penstock.spark.pipeline.loading import LoadedPipeline, load_pipeline, parse_pipeline
+from penstock.spark.pipeline.loading import load_pipeline, parse_pipeline
 from penstock.spark.pipeline.running import PipelineRun
 from penstock.spark.pipeline.schemas import schemas_of
 from penstock.spark.pipeline.status import status_of
@@ -31,12 +31,6 @@ def example(name: str, module: str) -> ModuleType:
     loaded = importlib.util.module_from_spec(found)
     found.loader.exec_module(loaded)
     return loaded
-
-
-def run_once(spark: "SparkSession", loaded: LoadedPipeline) -> PipelineRun:
-    with PipelineRun(loaded, spark, is_once=True) as run:
-        run.wait()
-    return run
 
 
 def test_orders_are_priced_once_each_and_added_up_per_minute(

@@ -5,22 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import Topics
+from helpers import Topics, run_once
 
 from penstock.spark.errors import BadPipeline
 from penstock.spark.pipeline.failures import CannotStart, QueryFailed
 from penstock.spark.pipeline.loading import LoadedPipeline, parse_pipeline
-from penstock.spark.pipeline.running import PipelineRun
 from penstock.spark.pipeline.schemas import schemas_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def run_once(spark: "SparkSession", loaded: LoadedPipeline) -> PipelineRun:
-    with PipelineRun(loaded, spark, is_once=True) as run:
-        run.wait()
-    return run
 
 
 def test_mistakes_that_only_spark_sees_name_the_step_and_the_line(

@@ -140,8 +140,7 @@ async def _wait_and_read(
             try:
                 await refusal
             except PenstockError as error:
-                hint = leader_hint(context, wanted.topic, wanted.ask.partition, error)
-                found.results[slot] = (wanted, _refusal(wanted.ask.partition, error, hint))
+                found.results[slot] = (wanted, _told(context, wanted, error))
         return _encode(context, request, plan, found, fetch.replica_id)
     finally:
         request.connection.holds_back_the_next = False
@@ -198,11 +197,14 @@ def _read(
             try:
                 records = _records(partition.log, bounds, ask.fetch_offset, size_max, at_least_one=at_least_one)
             except OffsetOutOfRange as refusal:
-                if not (is_replica or partition.is_sole) and partition.is_leader:
-                    # Consumers take it for final, and begin anew at one end of the log.
-                    sure = context.final_refusals.make_sure(context, partition, refusal)
-                    found.unsure.append(_Unsure(len(found.results), wanted, sure))
-                raise
+                if is_replica or partition.is_sole or not partition.is_leader:
+                    raise
+                # Consumers take it for final, and begin anew at one end of the log.
+                sure = context.final_refusals.make_sure(context, partition, refusal)
+                found.unsure.append(_Unsure(len(found.results), wanted, sure))
+                found.has_error = True
+                found.results.append((wanted, _refusal(ask.partition, refusal)))  # until we are sure
+                continue
             if records is None:
                 slot, log = len(found.results), partition.log
                 found.missed.append(_Missed(slot, wanted, partition, log, bounds, size_max, at_least_one))
@@ -214,8 +216,7 @@ def _read(
             result = _result(partition, bounds, ask, records)
         except PenstockError as error:
             found.has_error = True
-            result = _refusal(ask.partition, error, leader_hint(context, wanted.topic, ask.partition, error))
-            context.metrics.request_errors.child("Fetch", ErrorCode(result.error_code).name).value += 1
+            result = _told(context, wanted, error)
         found.results.append((wanted, result))
     return found
 
@@ -314,6 +315,14 @@ def _end_of_batches(records: memoryview) -> Offset:
         if at <= size:
             end = base_offset + last_delta + 1
     return Offset(end)
+
+
+def _told(context: HandlerContext, wanted: Wanted, error: PenstockError) -> FetchPartitionResult:
+    """The refusal, counted, with who leads instead where that is the matter."""
+    index = wanted.ask.partition
+    result = _refusal(index, error, leader_hint(context, wanted.topic, index, error))
+    context.metrics.request_errors.child("Fetch", ErrorCode(result.error_code).name).value += 1
+    return result
 
 
 def _refusal(index: int, error: PenstockError, leader: tuple[int, int] | None = None) -> FetchPartitionResult:

@@ -95,10 +95,13 @@ async def test_who_may_be_deposed_does_not_send_a_consumer_back_to_one_end_of_th
     answer_with(written, monkeypatch, answer)
     monkeypatch.setattr(written.partition("orders"), "is_sole", False)
     there = at("orders", offset=3)
+    errors = written.context.metrics.request_errors
     assert codes(await fetch(written, at("orders", offset=offset), there)) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NONE,
     ]
+    assert errors.child("Fetch", "NOT_LEADER_OR_FOLLOWER").value == 1
+    assert errors.child("Fetch", "OFFSET_OUT_OF_RANGE").value == 0
 
 
 async def test_a_leader_tells_a_consumer_that_its_offset_is_not_there(
