@@ -145,12 +145,15 @@ class TransactionCoordinator:
         """The partitions are part of the transaction, which is open from now on if it was not.
 
         While the markers of the transaction before go out, the request waits a little: a client that was told to come
-        again would wait much longer. `connection`: the one on which the producer itself asks.
+        again would wait much longer. `connection`: the one on which the producer itself asks; what comes late, on one
+        that it has left, would open a transaction that nobody is going to end.
         """
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         producer = (producer_id, producer_epoch)
         if connection is not None:
+            if self._is_late(transactional_id, producer, connection):
+                return ErrorCode.CONCURRENT_TRANSACTIONS
             self._leader_of(transactional_id).machine.hear(transactional_id, producer, connection)
         deadline_s = None
         while True:
@@ -196,11 +199,8 @@ class TransactionCoordinator:
         if not transactional_id:
             return ProducerGrant(ErrorCode.INVALID_REQUEST)
         producer = (producer_id, producer_epoch)
-        if not is_version_2 and connection is not None:
-            transactions = self._leader_of(transactional_id).machine
-            if transactions.is_late(transactional_id, producer, connection):
-                log.warning("an end of %r came too late, on a connection its producer has left", transactional_id)
-                return ProducerGrant(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if not is_version_2 and connection is not None and self._is_late(transactional_id, producer, connection):
+            return ProducerGrant(ErrorCode.CONCURRENT_TRANSACTIONS)
         new_producer_id = None
         while True:
             led = self._leader_of(transactional_id)
@@ -217,6 +217,12 @@ class TransactionCoordinator:
             new_producer_id = await self._new_producer_id()
             if new_producer_id is None:
                 return ProducerGrant(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _is_late(self, transactional_id: str, producer: tuple[int, int], connection: int) -> bool:
+        if not self._leader_of(transactional_id).machine.is_late(transactional_id, producer, connection):
+            return False
+        log.warning("a request of %r came too late, on a connection its producer has left", transactional_id)
+        return True
 
     # For operators, metrics and doctor
 

@@ -1,4 +1,4 @@
-"""Version 1 of transactions, where a late EndTxn is known by its connection: the rule, and whom it must not touch."""
+"""Version 1 of transactions, where a late request is known by its connection: the rule, and whom it must not touch."""
 
 import asyncio
 
@@ -66,9 +66,16 @@ async def test_an_end_may_come_on_a_newer_connection_than_all_before_it(speaker:
 
 async def test_a_late_addition_does_not_make_its_connection_the_newest(speaker: Speaker) -> None:
     await speaker.add(SECOND)
-    await speaker.add(FIRST, B)
+    assert await speaker.add(FIRST, B) is LATE
     assert await speaker.end(FIRST) is LATE
     assert await speaker.end(SECOND) is OK
+
+
+async def test_a_late_addition_opens_no_transaction(coordinator: TransactionCoordinator, speaker: Speaker) -> None:
+    await speaker.add(SECOND)
+    assert await speaker.end(SECOND) is OK
+    assert await speaker.add(FIRST) is LATE
+    assert coordinator.describe("pay").state != "Ongoing"
 
 
 async def test_a_retry_of_an_addition_counts_though_there_is_nothing_to_write(speaker: Speaker) -> None:
