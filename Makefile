@@ -64,6 +64,7 @@ check-types: $(READY)
 	$(BIN)/python scripts/configuration_table.py --check
 	$(BIN)/python scripts/spark_options_table.py --check
 	$(BIN)/python scripts/metrics_table.py --check
+	$(BIN)/python scripts/capacity_page.py --check
 	$(BIN)/basedpyright
 
 check-tests: $(READY)
@@ -78,6 +79,7 @@ docs: $(READY)
 	$(BIN)/python scripts/configuration_table.py
 	$(BIN)/python scripts/spark_options_table.py
 	$(BIN)/python scripts/metrics_table.py
+	$(BIN)/python scripts/capacity_page.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

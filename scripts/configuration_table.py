@@ -7,13 +7,12 @@ python scripts/configuration_table.py --unread   list settings said to be honour
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
+from generated_page import DOCS, write_or_check
 from penstock.config import SETTINGS, Kind, Scope, Setting
 
-REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "configuration.md"
-SOURCE = REPOSITORY / "src" / "penstock"
+PAGE = DOCS / "configuration.md"
+SOURCE = DOCS.parent / "src" / "penstock"
 
 INTRODUCTION = """\
 # Configuration
@@ -131,13 +130,7 @@ def main() -> int:
     if "--unread" in sys.argv:
         print("\n".join(unread()))
         return 0
-    if "--check" in sys.argv:
-        if PAGE.exists() and PAGE.read_text("utf-8") == page():
-            return 0
-        print(f"{PAGE.relative_to(REPOSITORY)} is stale; run scripts/configuration_table.py")
-        return 1
-    PAGE.write_text(page(), "utf-8")
-    return 0
+    return write_or_check(PAGE, page())
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Writes docs/metrics.md from the registry of metrics; with --check, exits 1 when the file is stale."""
 
 import sys
-from pathlib import Path
 
+from generated_page import DOCS, write_or_check
 from penstock.clock import SystemClock
 from penstock.metrics import BrokerMetrics
 from penstock.telemetry import instances, values
 
-TARGET = Path(__file__).parent.parent / "docs" / "metrics.md"
+TARGET = DOCS / "metrics.md"
 
 HEAD = """\
 # Metrics
@@ -64,16 +64,10 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments == ["--check"]:
-        if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == page():
-            return 0
-        print(f"{TARGET.name} is stale: run scripts/metrics_table.py", file=sys.stderr)
-        return 1
     if arguments == ["--print"]:
         print(page(), end="")
         return 0
-    TARGET.write_text(page(), encoding="utf-8")
-    return 0
+    return write_or_check(TARGET, page())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Writes docs/protocol.md from wire/apis.py; with --check, exits 1 when the file is stale."""
 
 import sys
-from pathlib import Path
 
+from generated_page import DOCS, write_or_check
 from penstock.wire.apis import APIS, KIB, MIB, NEVER_FLEXIBLE, Api
 
-TARGET = Path(__file__).parent.parent / "docs" / "protocol.md"
+TARGET = DOCS / "protocol.md"
 
 HEAD = """\
 # The Kafka protocol, as penstock serves it
@@ -46,16 +46,5 @@ def size(size_bytes: int | None) -> str:
     return f"{size_bytes // MIB} MiB" if size_bytes >= MIB else f"{size_bytes // KIB} KiB"
 
 
-def main(arguments: list[str]) -> int:
-    page = protocol_page()
-    if arguments == ["--check"]:
-        if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == page:
-            return 0
-        print(f"{TARGET.name} is stale: run scripts/protocol_table.py", file=sys.stderr)
-        return 1
-    TARGET.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(TARGET, protocol_page()))

@@ -6,14 +6,13 @@ python scripts/spark_options_table.py --check    exit 1 when the page is stale
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
+from generated_page import DOCS, with_part, write_or_check
 from penstock.spark.formats.options import FORMAT_OPTIONS
 from penstock.spark.option_table import OPTIONS, Option, Scope
 from penstock.spark.tables.options import OPTIONS as TABLE_OPTIONS
 
-REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "spark.md"
+PAGE = DOCS / "spark.md"
 
 SCOPES: dict[Scope, str] = {"batch": "batch read", "stream": "streaming read", "write": "write"}
 
@@ -52,28 +51,11 @@ def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterable[s
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
-def page(text: str) -> str:
-    """The page with each table between its two marks written anew."""
-    for name, lines in (("source", source_table()), ("formats", format_table()), ("tables", sink_table())):
-        begin, end = f"<!-- options of {name}: begin -->\n", f"<!-- options of {name}: end -->\n"
-        before, found_begin, rest = text.partition(begin)
-        _, found_end, after = rest.partition(end)
-        if not (found_begin and found_end):
-            raise SystemExit(f"docs/spark.md lacks the marks around the options of {name}")
-        text = before + begin + "\n" + "\n".join(lines) + "\n\n" + end + after
-    return text
-
-
 def main() -> int:
-    written = PAGE.read_text("utf-8")
-    fresh = page(written)
-    if "--check" in sys.argv:
-        if written == fresh:
-            return 0
-        print(f"{PAGE.relative_to(REPOSITORY)} is stale; run scripts/spark_options_table.py")
-        return 1
-    PAGE.write_text(fresh, "utf-8")
-    return 0
+    text = PAGE.read_text("utf-8")
+    for name, lines in (("source", source_table()), ("formats", format_table()), ("tables", sink_table())):
+        text = with_part(text, f"options of {name}", lines)
+    return write_or_check(PAGE, text)
 
 
 if __name__ == "__main__":

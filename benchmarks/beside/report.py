@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..peers.model import Mode
-from . import figures
+from . import figures, targets
 from .figures import Better, Figures
 from .rounds import Measured
 from .workloads import Workload
@@ -74,7 +74,7 @@ def write(path: Path, report: Report) -> None:
 
 def page(report: Report) -> str:
     """The section of docs/benchmarks.md, as Markdown."""
-    lines = ["## Beside others", "", *_who(report.get("peers", {})), ""]
+    lines = ["## Beside others", "", *_who(report.get("peers", {})), "", "### The targets", "", *_targets(report), ""]
     for name, found in report.get("workloads", {}).items():
         lines += [f"### {name}", "", *_table(found), ""]
     if report.get("limits"):
@@ -87,6 +87,11 @@ def _who(peers: Mapping[str, Mapping[str, str]]) -> list[str]:
     for name, about in peers.items():
         lines.append(f"| {name} | {about.get('version') or 'not measured: ' + _cell(about['reason'])} |")
     return lines
+
+
+def _targets(report: Report) -> list[str]:
+    header = ("", "against", "wanted", "reached", "holds")
+    return [_row(header), _row(["---"] * len(header)), *(_row(row) for row in targets.rows(report))]
 
 
 def _table(found: Mapping[str, Any]) -> list[str]:

@@ -75,6 +75,8 @@ logger = logging.getLogger(__name__)
 
 BUSY_CHECK_MS = 1_000
 LAG_CHECK_MS = 1_000
+# Partitions looked at in one turn of the loop: thousands at once would hold up produce and fetch.
+CHECKED_PER_TURN = 500
 LOAD_RETRY_S = 0.5
 
 
@@ -401,8 +403,13 @@ class Broker:
     # Housekeeping
 
     async def _check_replicas(self) -> None:
-        self.repairs.check()
-        self._in_sync.check_lag(self.replicas.led(), self.config.replica_lag_time_max_ms / 1000)
+        partitions = list(self.replicas.partitions())
+        for begin in range(0, len(partitions), CHECKED_PER_TURN):
+            some = [each for each in partitions[begin : begin + CHECKED_PER_TURN] if self.replicas.has(each)]
+            self.repairs.check(some)
+            self._in_sync.check_lag(some, self.config.replica_lag_time_max_ms / 1000)
+            await asyncio.sleep(0)
+        self.repairs.try_again()
 
     async def _save_high_watermarks(self) -> None:
         watermarks = self.replicas.shared_watermarks()

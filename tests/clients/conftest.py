@@ -1,12 +1,20 @@
-"""Fixtures of the real clients: `driver`, one of them; `client`, the same pointed at a broker of the test's own."""
+"""Fixtures of the real clients: `driver`, one of them; `client`, the same pointed at a broker of the test's own.
 
+And of the command line: `run` and `ask`, a command; `member`, one of a group beside it.
+"""
+
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from typer.testing import CliRunner, Result
 
+from penstock.cli.app import app
 from penstock.testing import EmbeddedBroker
 
 # The parts that tests share lie beside them, and beside those of chaos.
@@ -14,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent.parent / "chaos"))
 
 from client import Client
+from command_line import Run
 from driver import Driver
 from proxy import CuttingProxy
 from roster import Kind
@@ -69,3 +78,54 @@ def client(penstock_broker: EmbeddedBroker, driver: Driver) -> Client:
 def proxy() -> Iterator[CuttingProxy]:
     with CuttingProxy() as running:
         yield running
+
+
+@pytest.fixture
+def run(penstock_broker: EmbeddedBroker) -> Run:
+    """Runs a command in this process; its exit code must be the one expected."""
+
+    def invoke(*arguments: str, code: int = 0, stdin: str | bytes | None = None) -> Result:
+        environment = {"PENSTOCK_BOOTSTRAP": penstock_broker.bootstrap}
+        result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
+        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def ask(run: Run) -> Callable[..., Any]:
+    """Runs a command with --json and gives the document."""
+
+    def invoke(*arguments: str, code: int = 0) -> Any:
+        return json.loads(run(*arguments, "--json", code=code).stdout)
+
+    return invoke
+
+
+@pytest.fixture
+def member(penstock_broker: EmbeddedBroker) -> Iterator[Callable[..., Consumer]]:
+    """Makes members of groups that have their partitions, and closes them."""
+    made: list[Consumer] = []
+
+    def join(group: str, *topics: str, **settings: Any) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": penstock_broker.bootstrap,
+                "group.id": group,
+                "client.id": "anna",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                **settings,
+            }
+        )
+        made.append(consumer)
+        assigned: list[Any] = []
+        consumer.subscribe(list(topics), on_assign=lambda _, partitions: assigned.extend(partitions))
+        while not assigned:
+            consumer.poll(0.1)
+        return consumer
+
+    yield join
+    for consumer in made:
+        consumer.close()

@@ -5,9 +5,9 @@ import random
 from typing import Any
 
 import pytest
-import tests.unit.cluster.test_store_conformance as suite
 from tests.simulation.loop import World
 from tests.simulation.store import StoreClient, StoreState
+from tests.unit.cluster import conftest, test_store_leases, test_store_transactions, test_store_watches
 
 from penstock.cluster.store import Ambiguous, Lease, MetadataStore, Put, Unavailable
 
@@ -55,12 +55,13 @@ def store_factory() -> SimulatedBackend:
     return SimulatedBackend()
 
 
-client = suite.client
+client = conftest.client
 
-# Everything but what needs a second process, which a store in memory cannot have.
-for _name in dir(suite):
-    if _name.startswith("test_") and "process" not in _name:
-        globals()[_name] = getattr(suite, _name)
+# Everything but test_store_processes: a store in memory cannot have a second process.
+for _suite in (test_store_transactions, test_store_watches, test_store_leases):
+    for _name in dir(_suite):
+        if _name.startswith("test_"):
+            globals()[_name] = getattr(_suite, _name)
 
 
 def in_a_world(work: Any) -> None:

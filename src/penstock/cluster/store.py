@@ -1,6 +1,6 @@
 """The small store all cluster metadata lives in: compare-and-swap, watches, leases.
 
-Two backends keep this promise and pass one conformance suite (tests/unit/cluster/test_store_conformance.py):
+Two backends keep this promise and pass one conformance suite (tests/unit/cluster/test_store_*.py):
 sqlite_store for one host, etcd for many. Called by controller, membership and feed.
 Invariants:
 - Every transaction that changes something makes exactly one new revision; one that changes nothing makes none.

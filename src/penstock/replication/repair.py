@@ -12,7 +12,7 @@ Laws (TRAPS L1, L3, R8):
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.membership import Membership
@@ -48,12 +48,15 @@ class Repairs:
         self._loop = asyncio.get_running_loop()
         replicas.on_damage = self._found_damage
 
-    def check(self) -> None:
-        """Give up what failed to be written since the last look, rebuild what could not be rebuilt before."""
-        for partition in self._replicas.partitions():
+    def check(self, partitions: Iterable[Partition]) -> None:
+        """Give up what failed to be written since the last look."""
+        for partition in partitions:
             # A log that is being cut takes nothing more either, and another is about to take its place.
             if partition.log.failure is not None and not self._replicas.is_cutting(partition):
                 self.give_up(partition, partition.log.failure)
+
+    def try_again(self) -> None:
+        """Rebuild what could not be rebuilt before."""
         for partition, error in list(self._damaged.items()):
             self._rebuild(partition, error)
 

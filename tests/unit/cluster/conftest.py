@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.unit.cluster.store_backends import Backend, EtcdBackend, SqliteBackend
 
 from penstock.clock import Rng
 from penstock.cluster.controller import Controller
@@ -18,9 +20,11 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.registration import Registration
 from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
+from penstock.cluster.store import MetadataStore
 from penstock.cluster.supervisor import Supervisor
 from penstock.config import BrokerConfig
 from penstock.model import Endpoint, NodeId
+from penstock.testing.etcd import EtcdCluster, etcd_binary
 
 DIRECTORY_ID = UUID("6e0a7a52-3a3f-4a3c-8d3f-0d6f3a3c5b11")
 
@@ -111,3 +115,26 @@ def start_node() -> Callable[..., contextlib.AbstractAsyncContextManager[Node]]:
 async def node(store: SqliteStore) -> AsyncIterator[Node]:
     async with running_node(store) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    if etcd_binary() is None:
+        pytest.skip("no etcd on this machine (Debian: apt-get install etcd-server)")
+    with EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+async def store_factory(request: pytest.FixtureRequest, tmp_path: Path, boot_time: Any) -> AsyncIterator[Backend]:
+    if request.param == "sqlite":
+        backend = SqliteBackend(tmp_path, boot_time)
+    else:
+        backend = EtcdBackend(request.getfixturevalue("etcd"))
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def client(store_factory: Backend) -> MetadataStore:
+    return await store_factory.open()

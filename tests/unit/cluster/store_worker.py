@@ -1,4 +1,4 @@
-"""A process of its own that works on a metadata store; started by test_store_conformance.
+"""A process of its own that works on a metadata store; started by test_store_processes.
 
 python store_worker.py <url> increment <key> <times>
 python store_worker.py <url> put <prefix> <times>

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.simulation.virtual_time import MemoryLedger, VirtualClock, VirtualLoop
 from tests.unit.groups.consuming import World
+from tests.unit.groups.driving import Driver
 
 from penstock.clock import Rng
 from penstock.config import BrokerConfig
@@ -58,3 +59,8 @@ async def world(clock: Any, ledger: Any, settings: dict[str, str]) -> AsyncItera
     await world.start()
     yield world
     world.coordinator.close()
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()

@@ -4,8 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.groups.consuming import World, settle
-from tests.unit.groups.test_coordinator import (
+from tests.unit.groups.asking import (
     DAY_S,
     NOBODY,
     OTHER_TOPIC_ID,
@@ -18,6 +17,7 @@ from tests.unit.groups.test_coordinator import (
     stable,
     sync,
 )
+from tests.unit.groups.consuming import World, settle
 
 from penstock.config import BrokerConfig
 from penstock.coordination import Now

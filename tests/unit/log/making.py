@@ -44,6 +44,14 @@ def append(log: PartitionLog, *values: str, leader_epoch: int = 0, now_ms: int =
     return log.append(view, header, LeaderEpoch(leader_epoch), now_ms)
 
 
+def fill(log: PartitionLog, count: int, size: int = 40, **batch: Any) -> list[str]:
+    """Append `count` batches of two records; gives the values in order."""
+    values = [f"{number:04}".ljust(size, "x") for number in range(count * 2)]
+    for number in range(count):
+        append(log, *values[number * 2 : number * 2 + 2], **batch)
+    return values
+
+
 def commit(log: PartitionLog, producer: int, epoch: int = 0, coordinator: int = 0, **how: Any) -> int:
     """The offset of the marker."""
     return _end(log, ControlType.COMMIT, producer, epoch, coordinator, **how)

@@ -203,7 +203,7 @@ async def test_a_log_that_is_being_cut_is_not_taken_for_a_broken_one(
     cutting = asyncio.ensure_future(broker.replicas.cut(partition, work))
     await is_cut.wait()
     assert partition.log.failure is not None
-    broker.repairs.check()
+    broker.repairs.check([partition])
     go_on.set()
     await cutting
     await cluster.until(lambda: partition.log.next_offset == 2)

@@ -1,0 +1,131 @@
+"""What we set out to reach, as data, and how far a report has got: the table at the head of the page.
+
+Called by report.py. A target is held against Apache Kafka (the median of the ratios of the rounds) or against a limit
+of the machine (our median divided by the limit's). Nothing here is asserted; a row that is not reached says so.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import figures
+
+Report = Mapping[str, Any]
+OURS, KAFKA = "penstock", "kafka"
+CPU = "broker_cpu_us_per_message"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    name: str
+    against: str
+    wanted: float
+    is_least: bool  # what is reached must be at least this; else at most
+    reached: Callable[[Report], float | None]
+
+    @property
+    def sign(self) -> str:
+        return "≥" if self.is_least else "≤"
+
+    def holds(self, value: float) -> bool:
+        return value >= self.wanted if self.is_least else value <= self.wanted
+
+
+def _rounds(report: Report, workload: str, peer: str) -> list[dict[str, float]]:
+    return report.get("workloads", {}).get(workload, {}).get("peers", {}).get(peer, {}).get("rounds", [])
+
+
+def _to_kafka(workload: str, metric: str, mode: str = "default") -> Callable[[Report], float | None]:
+    def reached(report: Report) -> float | None:
+        name = f"{workload}, {mode}"
+        found = figures.ratios(_rounds(report, name, OURS), _rounds(report, name, KAFKA), metric)
+        return None if found is None else found.median
+
+    return reached
+
+
+def _median(report: Report, workload: str, metric: str) -> float | None:
+    values = [each[metric] for each in _rounds(report, f"{workload}, default", OURS) if metric in each]
+    return figures.spread(values).median if values else None
+
+
+def _to_limit(workload: str, metric: str, limit: str, figure: str) -> Callable[[Report], float | None]:
+    def reached(report: Report) -> float | None:
+        ours = _median(report, workload, metric)
+        best = report.get("limits", {}).get(limit, {}).get(figure)
+        return None if ours is None or best is None else ours / best["median"]
+
+    return reached
+
+
+def _beyond_fsync(report: Report) -> float | None:
+    """Milliseconds of our P99 that are not the disk's."""
+    ours = _median(report, "latency-produce-10k", "p99_ms")
+    disk = report.get("limits", {}).get("fsync", {}).get("p99_ms")
+    return None if ours is None or disk is None else ours - disk["median"]
+
+
+def _growth(report: Report) -> float | None:
+    """The restart of ten times as many partitions, by tenths: 1 where the cost of each stays what it was."""
+    few, many = (_median(report, f"partitions-{count}", "restart_s") for count in (1_000, 10_000))
+    start = _median(report, "start-to-first-message", "start_s")
+    if few is None or many is None or start is None or few <= start:
+        return None
+    return (many - start) / (few - start) / 10
+
+
+PRODUCE = "produce-1p-100b-acks-1-none"
+TARGETS = (
+    Target("produce messages/s, 100 B, one partition", "Kafka", 1.0, True, _to_kafka(PRODUCE, "messages_per_s")),
+    Target(
+        "the same",
+        "librdkafka and a null broker",
+        0.9,
+        True,
+        _to_limit(PRODUCE, "messages_per_s", "librdkafka-null-broker", "messages_per_s"),
+    ),
+    Target("broker CPU per message, 100 B", "Kafka", 0.5, False, _to_kafka(PRODUCE, CPU)),
+    Target(
+        "small requests/s, 50 connections, acks=1",
+        "Kafka",
+        1.2,
+        True,
+        _to_kafka("small-50-connections-1-in-flight-acks-1", "messages_per_s"),
+    ),
+    Target(
+        "the same, acks=all (ours synced, Kafka's not)",
+        "Kafka",
+        1.2,
+        True,
+        _to_kafka("small-50-connections-1-in-flight-acks-all", "messages_per_s"),
+    ),
+    Target("produce P99 at 10,000/s, acks=all", "Kafka", 0.5, False, _to_kafka("latency-produce-10k", "p99_ms")),
+    Target("the same, both synced", "Kafka", 0.5, False, _to_kafka("latency-produce-10k", "p99_ms", "fsync")),
+    Target("the same, ms above the disk's own P99", "fsync", 2.0, False, _beyond_fsync),
+    Target("end-to-end P99 at 10,000/s", "Kafka", 0.5, False, _to_kafka("latency-end-to-end-10k", "end_to_end_p99_ms")),
+    Target("catch-up read MB/s", "Kafka", 1.0, True, _to_kafka("catch-up-cached", "mb_per_s")),
+    Target(
+        "the same, without a client's work",
+        "loopback TCP",
+        0.7,
+        True,
+        _to_limit("catch-up-cached-raw", "mb_per_s", "loopback-tcp", "mb_per_s"),
+    ),
+    Target(
+        "three brokers, acks=all, messages/s", "Kafka", 1.2, True, _to_kafka("three-brokers-acks-all", "messages_per_s")
+    ),
+    Target("start to first message", "Kafka", 0.15, False, _to_kafka("start-to-first-message", "start_s")),
+    Target("memory, idle", "Kafka", 0.2, False, _to_kafka("memory", "idle_rss_mb")),
+    Target("memory, loaded", "Kafka", 0.4, False, _to_kafka("memory", "loaded_rss_mb")),
+    Target("10,000 partitions: restart", "Kafka", 1.0, False, _to_kafka("partitions-10000", "restart_s")),
+    Target("the same, growth beside 1,000", "linear", 1.5, False, _growth),
+)
+
+
+def rows(report: Report) -> Iterator[tuple[str, str, str, str, str]]:
+    """Name, against what, wanted, reached, verdict."""
+    for target in TARGETS:
+        value = target.reached(report)
+        reached = "" if value is None else f"{value:.2f}"
+        verdict = "not measured" if value is None else "yes" if target.holds(value) else "**no**"
+        yield target.name, target.against, f"{target.sign} {target.wanted:g}", reached, verdict
