@@ -4,8 +4,11 @@ Called by log.directory (what is saved for all logs) and log.partition_log (what
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -21,11 +24,11 @@ class OneByOne:
         self._waiting: asyncio.Task[None] | None = None
 
     async def run(self, work: Work) -> None:
-        await asyncio.shield(self._queue(work))
+        await _wait(self._queue(work))
 
     async def run_shared(self, work: Work) -> None:
         """The same for work that everyone may share who asks before it begins: one save of all there is to save."""
-        await asyncio.shield(self._waiting or self._queue(work))
+        await _wait(self._waiting or self._queue(work))
 
     async def idle(self) -> None:
         while self._last is not None and not self._last.done():
@@ -43,3 +46,18 @@ class OneByOne:
 
         task = self._last = self._waiting = asyncio.ensure_future(turn())
         return task
+
+
+async def _wait(task: "asyncio.Task[None]") -> None:
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # Nobody may be left to hear how it ends.
+        task.add_done_callback(_say_failure)
+        raise
+
+
+def _say_failure(task: "asyncio.Task[None]") -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        logger.error("work whose asker was cancelled failed: %s", error)
