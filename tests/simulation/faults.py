@@ -13,6 +13,7 @@ from tests.simulation.checks import Checks
 from tests.simulation.cluster import Node, SimulatedCluster
 
 DISK_KEPT_ROUNDS_MAX = 60
+FRESH_SHARE = 0.6  # of a lease that is still to come
 CLIENTS = [f"10.0.1.{number}" for number in range(1, 13)]
 
 
@@ -94,13 +95,14 @@ class Faults:
         return first, second
 
     def may_damage(self) -> bool:
-        """Whether one more node may lose what it has: all others hold everything it holds."""
+        """Whether one more node may lose what it has: all others hold all that it holds, and nobody is about to go."""
         if len(self.cluster.nodes) == 1:
             # Nobody else has anything, but what its broker acknowledged is synced: a failure must cost nothing.
             return True
         in_sync_everywhere = self._in_sync_everywhere()
         self._damaged -= in_sync_everywhere
-        return not self._damaged and not self._rotten and len(in_sync_everywhere) == len(self.cluster.nodes)
+        is_whole = not self._damaged and not self._rotten and len(in_sync_everywhere) == len(self.cluster.nodes)
+        return is_whole and self._leases_are_fresh()
 
     def may_end(self, nodes: list[Node]) -> bool:
         """Whether these may end uncleanly: if somebody has lost its disk, another stays who certainly has everything.
@@ -118,6 +120,11 @@ class Faults:
             for node in self.cluster.nodes
             if node.is_serving and all(node.id in state["isr"] for state in self._checks.states())
         }
+
+    def _leases_are_fresh(self) -> bool:
+        """Nobody's is about to end: whoever lives, and reaches the store, renews it three times as often."""
+        now = self.world.now()
+        return all(ends_at - now > ttl_s * FRESH_SHARE for ends_at, ttl_s in self.cluster.store.leases.values())
 
     def _tell(self, what: str) -> None:
         self.world.tell(f"FAULT {what}")
@@ -402,8 +409,8 @@ class Faults:
             for transport in self.network.between(node.address, other.address):
                 transport.stall(self._session_s * 1.1 + self.chance.uniform(0.1, 1.0))
         await asyncio.sleep(0.1)
-        if not self.may_end([node]) or not self._in_sync_everywhere() - {node.id}:
-            return  # the others were ended meanwhile, and this one may be all that is left
+        if not self.may_end([node]) or not self._in_sync_everywhere() - {node.id} or not self._leases_are_fresh():
+            return  # the others were ended meanwhile, or are about to be, and this one may be all that is left
         node.kill()
         node.wipe()
         self._damaged.add(node.id)
@@ -432,9 +439,9 @@ class Faults:
         await asyncio.sleep(self.chance.uniform(2, 5))
         others = {other.id for other in self.cluster.nodes} - {node.id}
         for _ in range(DISK_KEPT_ROUNDS_MAX):
-            # It may have become the last in sync of something, or the last but one and that one is cut off just now:
-            # then nobody would pull this disk of all disks.
-            if others <= self._in_sync_everywhere():
+            # It may have become the last in sync of something, or the last but one and that one is cut off just now,
+            # or about to be taken for gone: then nobody would pull this disk of all disks.
+            if others <= self._in_sync_everywhere() and self._leases_are_fresh():
                 break
             await asyncio.sleep(0.5)
         self._tell(f"the disk of {node.host} is replaced")
