@@ -65,6 +65,7 @@ check-types: $(READY)
 	$(BIN)/python scripts/spark_options_table.py --check
 	$(BIN)/python scripts/metrics_table.py --check
 	$(BIN)/python scripts/capacity_page.py --check
+	$(BIN)/python scripts/benchmarks_page.py --check
 	$(BIN)/basedpyright
 
 check-tests: $(READY)
@@ -80,9 +81,13 @@ docs: $(READY)
 	$(BIN)/python scripts/spark_options_table.py
 	$(BIN)/python scripts/metrics_table.py
 	$(BIN)/python scripts/capacity_page.py
+	$(BIN)/python scripts/benchmarks_page.py
 
+# The rows of the targets; `python benchmarks/compare.py` without --core measures everything, for hours.
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/compare.py --core
+	$(BIN)/python scripts/benchmarks_page.py
 
 # One seed tells all that happened in it; several tell which failed.
 .PHONY: simulate
