@@ -106,9 +106,7 @@ async def _serve(config: BrokerConfig, choice: GatewayChoice | None, supervisor:
     if supervisor is not None:
         return await _serve_supervised(broker, supervisor, stopping)
     await broker.start()
-    # What is there now stays: the collector need not walk it again. New garbage is rarely cyclic here, so it may wait.
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    _settle()
     # Behind the broker, which answers already: what the gateway takes to start keeps no client waiting.
     gateway = None
     if choice is not None:
@@ -144,12 +142,18 @@ async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Eve
 
     held = watch_holder(number, be_orphaned)
     await broker.start()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    _settle()
     tell_holder(held, _ready(broker).as_json())
     code = await _end_of(broker, stopping)
     await broker.stop()
     return code
+
+
+def _settle() -> None:
+    """The interpreter, as suits a broker that has started."""
+    # What is there now stays: the collector need not walk it again. New garbage is rarely cyclic here, so it may wait.
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
 
 
 def _ready(broker: "Broker") -> "Ready":
