@@ -47,8 +47,15 @@ def main(arguments: Sequence[str]) -> int:
         peak = _bench(running, "produce", LOADED, seconds=given.seconds_of_peak)["messages_per_s"]
         rate = int(peak / 2)
         print(f"peak {peak:,.0f} messages/s; {given.minutes} minutes at {rate:,}", flush=True)
-        report: dict[str, Any] = {"machine": describe_machine(), "peak_per_s": peak, "rate_per_s": rate, "minutes": []}
-        with _following(running) as reader, _loading(running, rate, given.minutes * 60) as load:
+        report: dict[str, Any] = {
+            "machine": describe_machine(),
+            "peak_per_s": peak,
+            "rate_per_s": rate,
+            "minutes": [],
+            "summary": {},
+        }
+        load_command = _command(running, "produce", LOADED, seconds=given.minutes * 60, throughput=rate)
+        with _following(running) as reader, _process(load_command) as load:
             for _ in range(given.minutes):
                 report["minutes"].append(_minute(running, reader))
                 report["summary"] = summary(report["minutes"])
@@ -67,8 +74,7 @@ def _minute(running: RunningBroker, reader: "Reader") -> Sample:
     rss: list[float] = []
     descriptors: list[float] = []
     cpu_s, had = running.cpu_s(), reader.count
-    found: dict[str, Any] = {}
-    with _probing(running) as probe:
+    with _process(_command(running, "latency", PROBED, seconds=PROBE_S, throughput=PROBE_RATE)) as probe:
         while time.monotonic() < end:
             rss.append(running.rss_bytes() / 1e6)
             descriptors.append(float(running.process.num_fds()))
@@ -132,18 +138,6 @@ def _following(running: RunningBroker) -> Iterator[Reader]:
         yield reader
     finally:
         reader.close()
-
-
-@contextlib.contextmanager
-def _loading(running: RunningBroker, rate: int, seconds: int) -> Iterator["subprocess.Popen[str]"]:
-    with _process(_command(running, "produce", LOADED, seconds=seconds, throughput=rate)) as load:
-        yield load
-
-
-@contextlib.contextmanager
-def _probing(running: RunningBroker) -> Iterator["subprocess.Popen[str]"]:
-    with _process(_command(running, "latency", PROBED, seconds=PROBE_S, throughput=PROBE_RATE)) as probe:
-        yield probe
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """What the scripts that write documentation from code share: a page is written, or found to be stale.
 
-Called by protocol_table, configuration_table, spark_options_table, metrics_table and capacity_page.
+Called by protocol_table, configuration_table, spark_options_table, metrics_table, capacity_page and benchmarks_page.
 """
 
 import sys

@@ -35,6 +35,7 @@ class FinalRefusals:
         if len(self._asking) >= ASKING_MAX:
             unsure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             unsure.set_exception(_unsure(partition))
+            unsure.exception()  # as below
             return unsure
         asking = asyncio.ensure_future(_ask(context, partition, partition.leader_epoch, refusal))
         self._asking.add(asking)

@@ -1,6 +1,7 @@
 """handlers.final_refusals: only who certainly leads tells a client what that takes for final."""
 
 import asyncio
+import gc
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from tests.unit.handlers.test_fetch import at, codes, fetch, partitions
 from tests.unit.handlers.test_produce import BY_NAME, batch, code, decode, start, to
 
 from penstock.cluster.store import Ambiguous, Unavailable
-from penstock.errors import ErrorCode
+from penstock.errors import ErrorCode, OffsetOutOfRange
 from penstock.handlers import final_refusals
 from penstock.handlers.final_refusals import ASKING_MAX
 
@@ -117,3 +118,24 @@ async def test_a_leader_tells_a_consumer_that_its_offset_is_not_there(
 async def test_the_only_replica_there_is_need_not_ask(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(written, monkeypatch, Unavailable("away"))
     assert codes(await fetch(written, at("orders", offset=8))) == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+async def test_a_refusal_that_nobody_asks_for_any_more_is_no_lost_exception(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its client hangs up while another partition of the same fetch is read from the disk."""
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    go_on = asyncio.Event()
+    answer_with(written, monkeypatch, go_on)
+    context = written.context
+    refusal = OffsetOutOfRange(9, 0, 7)
+    asked = [
+        context.final_refusals.make_sure(context, written.partition("orders"), refusal) for _ in range(ASKING_MAX + 1)
+    ]
+    go_on.set()
+    await asyncio.wait(asked)
+    await asyncio.sleep(0)
+    del asked
+    gc.collect()
+    assert lost == []
