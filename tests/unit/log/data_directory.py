@@ -34,10 +34,11 @@ async def start(
     *wanted: TopicPartition,
     ids: dict[TopicPartition, UUID] = IDS,
     disk: Disk | None = None,
+    clock: FixedClock | None = None,
     **settings: Any,
 ) -> LogDirectory:
     """A directory as a broker opens it, with these logs (both, if none are named)."""
-    logs = LogDirectory(disk or RealDisk(), root, FixedClock(), Rng(1))
+    logs = LogDirectory(disk or RealDisk(), root, clock or FixedClock(), Rng(1))
     logs.prepare()
     config = TopicConfig(**{"file_delete_delay_ms": 0, "segment_bytes": 400, **settings})
     await logs.open_all(LogRequest(at, ids[at], config) for at in wanted or (A, B))

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from tests.simulation.watched_disk import Act, WatchedDisk
-from tests.unit.log.data_directory import A, B, fill, start, until
+from tests.unit.log.data_directory import A, B, FixedClock, fill, start, until
 from tests.unit.log.making import HOUR, NOW, all_values, append
 
 from penstock.config import TopicConfig
@@ -41,9 +41,10 @@ async def test_a_new_start_is_durable_before_the_first_file_below_it_goes(tmp_pa
 
 
 async def test_a_log_all_of_which_is_old_is_emptied_and_its_offsets_go_on(tmp_path: Path) -> None:
-    logs = await start(tmp_path, retention_ms=HOUR)
+    clock = FixedClock()
+    logs = await start(tmp_path, clock=clock, retention_ms=HOUR)
     fill(logs.logs[A], 5)
-    logs._clock.ms = NOW + 2 * HOUR  # type: ignore[attr-defined]
+    clock.ms = NOW + 2 * HOUR
     await logs.apply_retention({A: Offset(5)}, DAY)
     log = logs.logs[A]
     assert (log.log_start, log.next_offset, log.size) == (5, 5, 0)
@@ -54,11 +55,12 @@ async def test_a_log_all_of_which_is_old_is_emptied_and_its_offsets_go_on(tmp_pa
 
 
 async def test_silent_producers_are_forgotten_with_retention(tmp_path: Path) -> None:
-    logs = await start(tmp_path)
+    clock = FixedClock()
+    logs = await start(tmp_path, clock=clock)
     append(logs.logs[A], "a", producer=7, sequence=0)
     await logs.apply_retention({}, DAY)
     assert logs.logs[A].producers.get(7) is not None
-    logs._clock.ms = NOW + DAY + 1  # type: ignore[attr-defined]
+    clock.ms = NOW + DAY + 1
     await logs.apply_retention({}, DAY)
     assert logs.logs[A].producers.get(7) is None
 
