@@ -20,7 +20,7 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.partition_changes import PartitionChanges
 from penstock.cluster.registration import Registration
 from penstock.cluster.sqlite_store import SqliteStore, open_sqlite_store
-from penstock.cluster.store import MetadataStore
+from penstock.cluster.store import Ambiguous, MetadataStore
 from penstock.cluster.supervisor import Supervisor
 from penstock.config import BrokerConfig
 from penstock.model import Endpoint, NodeId
@@ -115,6 +115,24 @@ def start_node() -> Callable[..., contextlib.AbstractAsyncContextManager[Node]]:
 async def node(store: SqliteStore) -> AsyncIterator[Node]:
     async with running_node(store) as node:
         yield node
+
+
+@pytest.fixture
+def lose_next_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The next transaction is done, or not even that, and whoever asked for it is not told."""
+
+    def arm(*, is_applied: bool = True) -> None:
+        real = SqliteStore.txn
+
+        async def txn(self: SqliteStore, compare: Any, then: Any, orelse: Any = ()) -> Any:
+            monkeypatch.setattr(SqliteStore, "txn", real)
+            if is_applied:
+                await self.txn(compare, then, orelse)
+            raise Ambiguous("no answer")
+
+        monkeypatch.setattr(SqliteStore, "txn", txn)
+
+    return arm
 
 
 @pytest.fixture(scope="session")

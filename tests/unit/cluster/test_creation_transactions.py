@@ -102,15 +102,8 @@ async def test_a_failing_store_fails_the_topics_it_could_not_take_and_no_others(
     assert len(node.image.topics) == 70
 
 
-async def test_a_creation_whose_outcome_is_unknown_says_so_and_is_not_tried_again(node, monkeypatch):
-    real = SqliteStore.txn
-
-    async def txn(self, compare, then, orelse=()):
-        monkeypatch.setattr(SqliteStore, "txn", real)
-        await self.txn(compare, then, orelse)
-        raise Ambiguous("no answer")
-
-    monkeypatch.setattr(SqliteStore, "txn", txn)
+async def test_a_creation_whose_outcome_is_unknown_says_so_and_is_not_tried_again(node, lose_next_answer):
+    lose_next_answer()
     (result,) = await node.controller.create_topics([NewTopic("a")])
     assert isinstance(result, Ambiguous)
     again = Controller(node.store, node.feed, Rng(9), node.membership, BrokerConfig())

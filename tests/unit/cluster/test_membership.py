@@ -222,15 +222,8 @@ async def test_a_broker_that_is_stopping_says_so_and_stands_for_no_office(store,
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_new_epoch_of_unknown_outcome_is_found_out(node, monkeypatch):
-    real = SqliteStore.txn
-
-    async def txn(self, compare, then, orelse=()):
-        monkeypatch.setattr(SqliteStore, "txn", real)
-        await self.txn(compare, then, orelse)
-        raise Ambiguous("no answer")
-
-    monkeypatch.setattr(SqliteStore, "txn", txn)
+async def test_a_new_epoch_of_unknown_outcome_is_found_out(node, lose_next_answer):
+    lose_next_answer()
     with pytest.raises(Ambiguous):
         await node.membership.renew_epoch()
     assert (await node.store.txn(node.membership.registration_fence(), [])).ok

@@ -152,18 +152,10 @@ async def test_a_leader_taken_for_gone_changes_nothing(nodes):
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
-async def test_a_change_of_unknown_outcome_is_read_again(nodes, monkeypatch, is_applied):
+async def test_a_change_of_unknown_outcome_is_read_again(nodes, lose_next_answer, is_applied):
     topic = await make_topic(nodes)
     seen = topic.partitions[0]
-    real = SqliteStore.txn
-
-    async def txn(self, compare, then, orelse=()):
-        monkeypatch.setattr(SqliteStore, "txn", real)
-        if is_applied:
-            await self.txn(compare, then, orelse)
-        raise Ambiguous("no answer")
-
-    monkeypatch.setattr(SqliteStore, "txn", txn)
+    lose_next_answer(is_applied=is_applied)
     change = nodes[0].partitions.change_isr
     if is_applied:
         written = await change(topic.id, 0, seen, [1, 2], {})
