@@ -80,7 +80,7 @@ def _produce() -> Iterator[Workload]:
 def _small() -> Iterator[Workload]:
     for connections, in_flight in ((1, 1), (1, 50), (50, 1)):
         for acks in ("1", "all"):
-            job = Job("small", "", count=40_000 if connections * in_flight > 1 else 5_000, acks=acks)
+            job = Job("small", "", count=150_000 if connections * in_flight > 1 else 5_000, acks=acks)
             yield Workload(
                 f"small-{connections}-connections-{in_flight}-in-flight-acks-{acks}",
                 "small",

@@ -35,6 +35,7 @@ from penstock.handlers.inquiries import TransactionInquiries
 from penstock.handlers.internal_topics import InternalTopics
 from penstock.handlers.marker_sending import MarkerSender
 from penstock.handlers.marker_writing import MarkerWriter
+from penstock.handlers.produce_waits import ProduceWaits
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.log.compactor import Compactor
 from penstock.log.directory import LogDirectory
@@ -204,6 +205,7 @@ class Broker:
             inquiries=self._inquiries,
             fetch_sessions=FetchSessions(self.clock, self.rng, config.max_incremental_fetch_session_cache_slots),
             final_refusals=FinalRefusals(),
+            produce_waits=ProduceWaits(self.clock),
             producer_ids=self._producer_ids,
             telemetry=Reception(self.image, config, self.clock, self.rng, self.disk, self.metrics),
             ensure_internal_topic=InternalTopics(config, self.image, controller).ensure,

@@ -100,12 +100,15 @@ def _run_real(directory: Path, watch: CrashAt) -> None:
 
 
 async def _live(life: Life, disk: Disk) -> None:
-    asyncio.get_running_loop().set_exception_handler(_say_nothing)
+    living = asyncio.ensure_future(life.run(disk))
+
+    def heard(_: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+        """What a dead process would have said, nobody hears; one that dies in a callback of its loop is as dead."""
+        if isinstance(told.get("exception"), Crash):
+            living.cancel()
+
+    asyncio.get_running_loop().set_exception_handler(heard)
     # A sync that died told its waiters that it failed: whoever hears that knows as little as of a dead broker.
-    with contextlib.suppress(Crash, PenstockError):
-        await life.run(disk)
+    with contextlib.suppress(Crash, PenstockError, asyncio.CancelledError):
+        await living
     life.note_retention()
-
-
-def _say_nothing(_: asyncio.AbstractEventLoop, __: dict[str, Any]) -> None:
-    """What a dead process would have said, nobody hears."""

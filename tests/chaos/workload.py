@@ -184,7 +184,7 @@ class Life:
         # Noted before it is written: a crash inside the write may leave it in the log, never acknowledged.
         sent = Sent(bytes(batch), partition.log.next_offset, topic.epoch)
         topic.promises[index].batches.append(sent)
-        appended = partition.append(memoryview(batch), read_header(batch), self.clock.ms)
+        appended = partition.append(memoryview(batch), read_header(batch), self.clock.ms, may_gather=True)
         assert appended.base_offset == sent.offset
         assert not appended.is_duplicate
         topic.sequences[index, producer] = sequence + RECORDS_PER_BATCH

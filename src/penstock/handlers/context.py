@@ -3,8 +3,7 @@
 Called by server.dispatch, which makes the requests, and broker.py, which makes the one context.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.handlers.fetch_sessions import FetchSessions
     from penstock.handlers.final_refusals import FinalRefusals
     from penstock.handlers.inquiries import TransactionInquiries
+    from penstock.handlers.produce_waits import ProduceWaits
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.replication.in_sync import InSyncReplicas
     from penstock.replication.throttle import LeaderThrottle
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from penstock.transactions.coordinator import TransactionCoordinator
     from penstock.transactions.markers import WriteMarkers
     from penstock.validation.validation import SchemaValidation
-
-Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +135,6 @@ class RawRequest:
     throttle_ms: int = 0  # what the answer is to say, set by whoever counts the request's time
 
 
-class Hangup:
-    """Instead of an answer: close the connection (what Kafka does where a protocol has no place for the error)."""
-
-    __slots__ = ("why",)
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-
-# One frame in pieces to be written in order; None where the client wants no answer (acks=0).
-Reply = bytes | Sequence[Buffer] | Hangup | None
-Answer = Reply | asyncio.Future[Reply]
-
-
 @dataclass(slots=True)
 class HandlerContext:
     node: Node
@@ -173,6 +157,7 @@ class HandlerContext:
     inquiries: "TransactionInquiries"
     fetch_sessions: "FetchSessions"
     final_refusals: "FinalRefusals"
+    produce_waits: "ProduceWaits"
     producer_ids: "ProducerIds"
     telemetry: "Reception"
     # Makes an internal topic if it is not there yet.

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.errors import CorruptMessage, ErrorCode, OffsetNotAvailable, OffsetOutOfRange, PenstockError
-from penstock.handlers.context import Answer, HandlerContext, RawRequest, Reply, throttle_by_time
+from penstock.handlers.answers import Answer, Reply
+from penstock.handlers.context import HandlerContext, RawRequest, throttle_by_time
 from penstock.handlers.delivery import count_bytes, count_records
 from penstock.handlers.fetch_sessions import FetchPlan, SessionRefused, Wanted
 from penstock.handlers.leader_hints import endpoints_of, leader_hint

@@ -9,6 +9,7 @@ are appended.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 from penstock.errors import (
@@ -18,12 +19,15 @@ from penstock.errors import (
     PenstockError,
     UnsupportedCompressionType,
 )
-from penstock.handlers.context import Answer, HandlerContext, Hangup, RawRequest, Reply, throttle_by_time
+from penstock.handlers.answers import Answer, Hangup, LateReply, PendingReply, Reply, made
+from penstock.handlers.context import HandlerContext, RawRequest, throttle_by_time
 from penstock.handlers.final_refusals import FINAL
 from penstock.handlers.leader_hints import endpoints_of, leader_hint
+from penstock.handlers.produce_waits import Wait
 from penstock.handlers.transactional_produce import AskFirst, ask_first, verify
 from penstock.handlers.validated_produce import Admitted, validate_and_append
 from penstock.log.intake import admit
+from penstock.log.partition_log import PartitionLog
 from penstock.model import INTERNAL_TOPICS, TopicPartition
 from penstock.records.batch import (
     COMPRESSION_MASK,
@@ -53,8 +57,8 @@ NOTHING_REFUSED: Mapping[TopicPartition, PenstockError] = {}
 NOTHING_ADMITTED: Mapping[TopicPartition, Admitted] = {}
 # Refused for now, and nothing was written: the client sends the batch again, to us or to who leads then.
 PASSING = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT})
-Wait = asyncio.Future[None]
-# How a partition's batch is written, and what its answer waits for; a trace puts itself around it.
+# How a partition's batch is written, and what its answer waits for: a sync, or that its log is settled; a trace puts
+# itself around it.
 Append = Callable[
     [
         HandlerContext,
@@ -65,7 +69,7 @@ Append = Callable[
         int,
         Mapping[TopicPartition, Admitted],
     ],
-    tuple[ProducePartitionResult, Wait | None],
+    tuple[ProducePartitionResult, Wait | PartitionLog | None],
 ]
 
 
@@ -111,7 +115,7 @@ async def _ask_and_append(context: HandlerContext, request: RawRequest, wanted: 
         connection.holds_back_the_next = False
     request.view = memoryview(b"")  # appended: the answer waits without it
     connection.take_more()
-    return await answer if isinstance(answer, asyncio.Future) else answer
+    return await made(answer)
 
 
 def _append_traced(
@@ -125,7 +129,12 @@ def _append_traced(
     trace = context.tracer.produce(request.client_id, request.started, produce)
     if trace is None:
         return _append_all(context, request, produce, refused, admitted)
-    return trace.answered(_append_all(context, request, produce, refused, admitted, trace.around(_append)))
+    answer = _append_all(context, request, produce, refused, admitted, trace.around(_append_and_settle))
+    if isinstance(answer, PendingReply):
+        answer.add_done_callback(trace.answered_later)
+    else:
+        trace.answered()
+    return answer
 
 
 def _append_all(
@@ -140,8 +149,9 @@ def _append_all(
     acks = produce.acks
     now_ms = context.clock.now_ms()
     results: list[ProduceTopicResult] = []
-    # What the answer waits for: the sync, and where its outcome belongs.
+    # What the answer waits for, and where its outcome belongs: the sync, or just that the batch is written.
     waits: list[tuple[Wait, list[ProducePartitionResult], int]] = []
+    gathered: Gathered = []
     failed = False
     for name, topic_id, partitions in produce.topics:
         topic = _find(context, name, topic_id)
@@ -161,7 +171,9 @@ def _append_all(
                 if topic is None:
                     raise context.replicas.not_here(key, index)
                 result, wait = append(context, topic, index, records, produce, now_ms, admitted)
-                if wait is not None:
+                if isinstance(wait, PartitionLog):
+                    gathered.append((wait, answers, len(answers)))
+                elif wait is not None:
                     waits.append((wait, answers, len(answers)))
             except PenstockError as error:
                 failed = True
@@ -181,6 +193,11 @@ def _append_all(
     if acks == 0:
         # No answer is due, so a lost connection is the only way to tell the producer.
         return Hangup("a batch sent with acks=0 was refused") if failed else None
+    if gathered and not waits and not failed:
+        version, correlation_id = request.version, request.correlation_id
+        return LateReply(partial(_answer_written, context, version, correlation_id, results, gathered, throttle_ms))
+    if gathered and _settle(context, gathered):
+        failed = True
     if not waits:
         hints = _hinted_endpoints(context, results) if failed else ()
         return encode_produce_response(request.version, request.correlation_id, results, throttle_ms, hints)
@@ -255,7 +272,7 @@ def _append(
     produce: ProduceRequest,
     now_ms: int,
     admitted: Mapping[TopicPartition, Admitted],
-) -> tuple[ProducePartitionResult, Wait | None]:
+) -> tuple[ProducePartitionResult, Wait | PartitionLog | None]:
     if isinstance(topic, PenstockError):
         raise topic
     partition = context.replicas.partition_of(topic, index)
@@ -275,7 +292,7 @@ def _append(
             raise _NoTransaction
         if header.producer_id < 0:
             raise InvalidRecord("a batch of a transaction needs a producer id")
-    appended = partition.append(batch, header, now_ms)
+    appended = partition.append(batch, header, now_ms, may_gather=True)
     if not appended.is_duplicate:
         traffic = topic.traffic
         traffic.messages_in.value += header.record_count
@@ -284,8 +301,29 @@ def _append(
     # Asked also for acks=0: flush.messages and flush.ms hold whatever the producer wants to hear.
     wait = partition.safe(appended, acks)
     append_time = header.max_timestamp if attributes & TIMESTAMP_TYPE_MASK else -1
-    log_start = partition.log.log_start
-    return ProducePartitionResult(index, 0, appended.base_offset, append_time, log_start), wait
+    log = partition.log
+    if wait is None and appended.next_offset > log.written_end:
+        wait = log
+    return ProducePartitionResult(index, 0, appended.base_offset, append_time, log.log_start), wait
+
+
+def _append_and_settle(
+    context: HandlerContext,
+    topic: HostedTopic | PenstockError,
+    index: int,
+    records: memoryview | None,
+    produce: ProduceRequest,
+    now_ms: int,
+    admitted: Mapping[TopicPartition, Admitted],
+) -> tuple[ProducePartitionResult, Wait | None]:
+    """For a trace, which says how long the write took."""
+    result, wait = _append(context, topic, index, records, produce, now_ms, admitted)
+    if not isinstance(wait, PartitionLog):
+        return result, wait
+    failure = wait.settle()
+    if failure is not None:
+        raise failure
+    return result, None
 
 
 def _refusal(index: int, error: PenstockError, leader: tuple[int, int] | None = None) -> ProducePartitionResult:
@@ -308,6 +346,34 @@ def _throttle(context: HandlerContext, request: RawRequest) -> int:
     return throttle_ms
 
 
+Gathered = list[tuple[PartitionLog, list[ProducePartitionResult], int]]
+
+
+def _settle(context: HandlerContext, gathered: Gathered) -> bool:
+    """Have the batches written, and their results say so where that failed: true then."""
+    failed = False
+    for log, answers, slot in gathered:
+        error = log.settle()
+        if error is not None:
+            failed = True
+            answers[slot] = _refusal(answers[slot].partition, error)
+            context.metrics.request_errors.child("Produce", error.code.name).value += 1
+    return failed
+
+
+def _answer_written(
+    context: HandlerContext,
+    version: int,
+    correlation_id: int,
+    results: list[ProduceTopicResult],
+    gathered: Gathered,
+    throttle_ms: int,
+) -> bytes:
+    """At the end of the turn, when the first of those who gathered in a log has it written for all of them."""
+    _settle(context, gathered)
+    return encode_produce_response(version, correlation_id, results, throttle_ms)
+
+
 def _answer_later(
     context: HandlerContext,
     request: RawRequest,
@@ -315,36 +381,33 @@ def _answer_later(
     waits: list[tuple[Wait, list[ProducePartitionResult], int]],
     timeout_ms: int,
     throttle_ms: int,
-) -> asyncio.Future[Reply]:
+) -> PendingReply:
     # Not the request itself: the answer must not keep a view of the receive buffer.
     version, correlation_id = request.version, request.correlation_id
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Reply] = loop.create_future()
-    left = len(waits)
-
-    def one_done(_: Wait) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            finish()
-
-    def finish() -> None:
-        timer.cancel()
-        if answer.done():
-            return
-        failed = False
-        for wait, answers, slot in waits:
-            # Not safe in time: written all the same, so the outcome is unknown and a retry is safe.
-            error = wait.exception() if wait.done() else _NotInTime(timeout_ms)
-            if error is not None:
-                assert isinstance(error, PenstockError)
-                failed = True
-                answers[slot] = _refusal(answers[slot].partition, error)
-                context.metrics.request_errors.child("Produce", error.code.name).value += 1
-        hints = _hinted_endpoints(context, results) if failed else ()
-        answer.set_result(encode_produce_response(version, correlation_id, results, throttle_ms, hints))
-
-    timer = loop.call_later(max(timeout_ms, 1) / 1000, finish)
+    make = partial(_answer_safe, context, version, correlation_id, results, waits, timeout_ms, throttle_ms)
+    reply = PendingReply(make, len(waits), request.started + max(timeout_ms, 1) / 1000)
     for wait, _, _ in waits:
-        wait.add_done_callback(one_done)
-    return answer
+        context.produce_waits.add(wait, reply)
+    return reply
+
+
+def _answer_safe(
+    context: HandlerContext,
+    version: int,
+    correlation_id: int,
+    results: list[ProduceTopicResult],
+    waits: list[tuple[Wait, list[ProducePartitionResult], int]],
+    timeout_ms: int,
+    throttle_ms: int,
+) -> bytes:
+    failed = False
+    for wait, answers, slot in waits:
+        # Not safe in time: written all the same, so the outcome is unknown and a retry is safe.
+        error = wait.exception() if wait.done() else _NotInTime(timeout_ms)
+        if error is not None:
+            assert isinstance(error, PenstockError)
+            failed = True
+            answers[slot] = _refusal(answers[slot].partition, error)
+            context.metrics.request_errors.child("Produce", error.code.name).value += 1
+    hints = _hinted_endpoints(context, results) if failed else ()
+    return encode_produce_response(version, correlation_id, results, throttle_ms, hints)

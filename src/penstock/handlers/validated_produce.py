@@ -10,13 +10,13 @@ Laws:
   that is aborted stay.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.errors import InvalidRequest, PenstockError
-from penstock.handlers.context import Answer, HandlerContext, RawRequest, Reply
+from penstock.handlers.answers import Answer, Reply, made
+from penstock.handlers.context import HandlerContext, RawRequest
 from penstock.handlers.transactional_produce import AskFirst, Refused, ask_first, verify
 from penstock.handlers.verification import Answered
 from penstock.log.intake import admit
@@ -76,7 +76,7 @@ async def validate_and_append(context: HandlerContext, request: RawRequest, appe
         connection.holds_back_the_next = False
     request.view = memoryview(b"")  # appended: the answer waits without it
     connection.take_more()
-    return await answer if isinstance(answer, asyncio.Future) else answer
+    return await made(answer)
 
 
 async def _judge_all(context: HandlerContext, produce: ProduceRequest) -> _Judged:

@@ -62,8 +62,9 @@ class Checkpointing:
 
     async def save_log(self, log: PartitionLog) -> None:
         """In the log's turn: make it durable and take its recovery point, which the caller then saves."""
-        if log.failure is not None:
-            raise log.failure
+        failure = log.settle()
+        if failure is not None:
+            raise failure
         offset, active, batches = log.next_offset, log.segments[-1], log.unsaved_batches
         saving = log.aborted.prepare_saving([segment.base_offset for segment in log.segments])
         snapshot, indexes = log.producers.encode(saving.digests), active.encode_indexes()

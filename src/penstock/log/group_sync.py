@@ -37,7 +37,7 @@ class GroupSync:
         self,
         disk: Disk,
         durable_offset: Offset,
-        prepare: Callable[[], SyncWork],
+        prepare: Callable[[], SyncWork | None],
         failed: Callable[[BaseException], BaseException],
     ) -> None:
         self._disk = disk
@@ -56,6 +56,8 @@ class GroupSync:
 
         One future for all who wait for the same sync: add a callback, or shield it before awaiting it.
         """
+        if self._next is not None and offset > self.durable_offset:
+            return self._next
         loop = asyncio.get_running_loop()
         if offset <= self.durable_offset:
             done: asyncio.Future[None] = loop.create_future()
@@ -63,11 +65,10 @@ class GroupSync:
             return done
         if self._stopped is not None:
             return _failed(loop.create_future(), self._stopped)
-        if self._next is None:
-            self._next = loop.create_future()
-            if self._running is None:
-                self._running = self._next
-                loop.call_soon(self._start)
+        self._next = loop.create_future()
+        if self._running is None:
+            self._running = self._next
+            loop.call_soon(self._start)
         return self._next
 
     def stop(self, error: BaseException) -> None:
@@ -90,6 +91,9 @@ class GroupSync:
             return
         self._running, self._next = self._next, None
         work = self._prepare()
+        if work is None:  # stop() was called, and has told everybody
+            self._running = None
+            return
         began = asyncio.get_running_loop().time()
         done = self._job = self._disk.run(work.job)
         done.add_done_callback(lambda future: self._finish(work.upto, began, future))

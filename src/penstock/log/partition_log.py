@@ -6,10 +6,12 @@ Invariants:
 - log_start <= next_offset; neither falls. To cut the end off, LogDirectory.truncate() opens another log in its place.
 - After a failed write or fsync nothing is appended again until the log has been reopened and recovered (TRAPS L1).
 - After end() nothing is written here or beside it, and no sync that is still under way says anything.
-- Nothing here awaits: append picks the offset and writes in one turn of the loop. Methods that block say so.
+- Nothing here awaits: append picks the offset and writes in one turn of the loop; or, where it may gather, has it
+  written by settle() before the turn ends and before anybody reads or is told of it. Methods that block say so.
 - `segments` is replaced, never cut, so that a read on an I/O thread keeps the list it began with.
 """
 
+import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from penstock.disk import Disk
 from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, StorageFailed
 from penstock.log.aborted import AbortedTransaction, AbortedTransactions
 from penstock.log.checkpoints import LeaderEpochs
+from penstock.log.gathering import BATCH_BYTES_MAX, GATHERED_BYTES_MAX, Gathering
 from penstock.log.group_sync import GroupSync, SyncWork
 from penstock.log.one_by_one import OneByOne
 from penstock.log.producers import Producers, ProducerState
@@ -89,6 +92,7 @@ class PartitionLog:
         self._unsynced: list[Segment] = []
         self._directory_is_stale = False
         self.is_ended = False
+        self._gathering = Gathering()
         # Told once of damage in a file of this log, by whoever read it: also on an I/O thread.
         self.on_damage: Callable[[PenstockError], None] = _say_no_more
         self._damage_is_told = False
@@ -101,13 +105,23 @@ class PartitionLog:
         return sum(segment.size for segment in self.segments)
 
     @property
+    def written_end(self) -> Offset:
+        """Below it everything is in the files; what was gathered since is not."""
+        return self.segments[-1].next_offset if self._gathering.batches else self.next_offset
+
+    @property
     def durable_offset(self) -> Offset:
         return self.sync.durable_offset
 
     # Writing
 
-    def append(self, batch: memoryview, header: BatchHeader, epoch: LeaderEpoch, now_ms: int) -> Appended:
-        """Write one checked batch at the end of the log, into the page cache."""
+    def append(
+        self, batch: memoryview, header: BatchHeader, epoch: LeaderEpoch, now_ms: int, *, may_gather: bool = False
+    ) -> Appended:
+        """Write one checked batch at the end of the log, into the page cache.
+
+        With `may_gather` it may be written with others of this turn of the loop: settle() before anybody is told.
+        """
         if self.failure is not None:
             raise self.failure
         if header.producer_id >= 0:
@@ -119,18 +133,52 @@ class PartitionLog:
         if epoch > self.epochs.latest:
             self.epochs.assign(epoch, base_offset)
         stamp(batch, base_offset, epoch)
+        last_offset = base_offset + header.last_offset_delta
         try:
-            segment = self._segment_for(header, base_offset + header.last_offset_delta, now_ms)
-            segment.append(header, base_offset, batch, self.config.index_interval_bytes)
+            segment = self._segment_for(header, last_offset, now_ms)
+            # Not the first of a segment: what decides when it is full is known from there on.
+            if may_gather and segment.size and len(batch) <= BATCH_BYTES_MAX:
+                self._gather(header, base_offset, batch)
+            else:
+                self._write_gathered()
+                segment.append(header, base_offset, batch, self.config.index_interval_bytes)
+                self._has_grown(segment)
         except OSError as error:
             raise self._write_failed(error) from error
-        self.next_offset = segment.next_offset
+        self.next_offset = Offset(last_offset + 1)
         self.unsaved_batches += 1
-        if not self._unsynced or self._unsynced[-1] is not segment:
-            self._unsynced.append(segment)
         if header.producer_id >= 0:
             self.producers.record(header, base_offset, now_ms)
         return Appended(base_offset, self.next_offset)
+
+    def _gather(self, header: BatchHeader, base_offset: Offset, batch: memoryview) -> None:
+        gathering = self._gathering
+        if not gathering.batches:
+            # Also where nobody waits for an answer.
+            asyncio.get_running_loop().call_soon(self.settle)
+        elif len(gathering.content) + len(batch) > GATHERED_BYTES_MAX:
+            self._write_gathered()
+        gathering.add(header, base_offset, batch)
+
+    def settle(self) -> PenstockError | None:
+        """Have all that was appended in the files; or why that cannot be. Only on the loop."""
+        if self._gathering.batches and self.failure is None:
+            try:
+                self._write_gathered()
+            except Exception as error:
+                # Whatever it was: these batches have offsets, and nobody may be told that they are written.
+                self._write_failed(error)
+        return self.failure
+
+    def _write_gathered(self) -> None:
+        if self._gathering.batches:
+            segment = self.segments[-1]
+            self._gathering.write(segment, self.config.index_interval_bytes)
+            self._has_grown(segment)
+
+    def _has_grown(self, segment: Segment) -> None:
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
 
     def append_replicated(self, records: memoryview, now_ms: int) -> int:
         """Write batches as the leader sent them, with its offsets and epochs; how many bytes of them were taken.
@@ -138,8 +186,9 @@ class PartitionLog:
         All of it is checked before any of it is written; a batch cut short at the end is for the next answer.
         Per run of batches that go to one segment: one write, out of `records` itself.
         """
-        if self.failure is not None:
-            raise self.failure
+        failure = self.settle()
+        if failure is not None:
+            raise failure
         # A leadership of our own in which nothing was written says nothing of what another leader has there.
         self.epochs.truncate_end(self.next_offset)
         is_first = not self.segments
@@ -187,8 +236,7 @@ class PartitionLog:
                 follow(self.producers, self.aborted, header, marker, now_ms)
         self.next_offset = segment.next_offset
         self.unsaved_batches += len(run)
-        if not self._unsynced or self._unsynced[-1] is not segment:
-            self._unsynced.append(segment)
+        self._has_grown(segment)
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """This broker leads from here on: what others wrote ends where the log ends now (TRAPS R1).
@@ -223,6 +271,7 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> Segment:
         """Start a new segment at the end; the one before it is complete from now on."""
+        self._write_gathered()
         if not self._has_directory:
             self._make_directory()
         segment = Segment(self._disk, self.directory, self.next_offset, now_ms)
@@ -240,7 +289,7 @@ class PartitionLog:
         if not self.segments:
             return self.roll(now_ms)
         active = self.segments[-1]
-        size = active.size
+        size = active.size + len(self._gathering.content)
         if size and self._is_full(active, size, active.first_timestamp, header, last_offset, now_ms):
             return self.roll(now_ms)
         return active
@@ -268,7 +317,9 @@ class PartitionLog:
 
     # Durability
 
-    def _prepare_sync(self) -> SyncWork:
+    def _prepare_sync(self) -> SyncWork | None:
+        if self.settle() is not None:
+            return None
         segments, self._unsynced = self._unsynced, []
         stale, self._directory_is_stale = self._directory_is_stale, False
         epochs = self.epochs.pending()
@@ -297,8 +348,11 @@ class PartitionLog:
         self._readable_end = self.durable_offset
         return self._fail(f"fsync failed: {error}")
 
-    def _write_failed(self, error: OSError) -> StorageFailed:
+    def _write_failed(self, error: Exception) -> StorageFailed:
         failure = self._fail(f"write failed: {error}")
+        # Of what was gathered nobody has heard.
+        self._gathering.drop()
+        self.next_offset = Offset(max(self.log_start, self.segments[-1].next_offset if self.segments else 0))
         self.sync.stop(failure)
         return failure
 
@@ -312,6 +366,7 @@ class PartitionLog:
         """The topic is deleted, or another log takes this one's place: whoever waits is told, and nothing is written
         to its files or beside them again.
         """
+        self.settle()
         self.is_ended = True
         self.failure = why
         self._readable_end = _NOTHING
@@ -347,10 +402,12 @@ class PartitionLog:
     ) -> memoryview | None:
         """Batches from the one that holds `offset`, below `end`, as they lie in the file.
 
-        None when the disk would have to be asked and `cached_only`; with `cached_only=False` it blocks instead, and
-        every whole batch is held against its checksum (CorruptMessage).
+        None when the disk would have to be asked and `cached_only`, as on the loop; with `cached_only=False` it blocks
+        instead, and every whole batch is held against its checksum (CorruptMessage).
         The last batch may be cut short, as Kafka's is; the first never is, if `at_least_one`.
         """
+        if cached_only and self._gathering.batches:
+            self.settle()
         if self._readable_end is not None:
             end = min(end, self._readable_end)
             if offset > end and self.failure is not None:

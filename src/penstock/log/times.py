@@ -55,6 +55,7 @@ class LogView:
 
 def look(log: PartitionLog, end: Offset, timestamp: int = NO_TIMESTAMP) -> LogView:
     """What a thread needs to search the log below `end` for `timestamp`. Called on the loop, which changes the log."""
+    log.settle()
     views = [SegmentView(segment, segment.size, segment.next_offset) for segment in log.segments]
     if views:
         active = log.segments[-1]

@@ -105,6 +105,7 @@ class Partition:
     def lead(self, state: PartitionState, me: int) -> None:
         """Lead in the epoch of `state`, from the end of the log as it is."""
         assert state.leader == me
+        self.log.settle()
         end = self.log.next_offset
         self._high_watermark = end if self.is_sole else min(self._high_watermark, end)
         self.leader_epoch = LeaderEpoch(state.leader_epoch)
@@ -119,6 +120,7 @@ class Partition:
         self._sync_if_alone()
 
     def follow(self, state: PartitionState) -> None:
+        self.log.settle()
         if self.is_sole and self.is_leader:
             self._high_watermark = self.log.next_offset
         self.leader_epoch = LeaderEpoch(state.leader_epoch)
@@ -135,6 +137,7 @@ class Partition:
         if self.state is not None and state.partition_epoch <= self.state.partition_epoch:
             return
         self.state = state
+        self.log.settle()
         end = self.log.next_offset
         if len(state.replicas) == 1:
             self.is_sole, self.progress = True, None
@@ -186,11 +189,14 @@ class Partition:
 
     # Leading
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int, *, may_gather: bool = False) -> Appended:
+        """With `may_gather`, have the log settled before anybody is told of the batch."""
         if not self.is_leader:
             raise self.not_leader()
+        # A leader whose followers have all fallen behind commits what it appends, so that has to be in its file.
+        may_gather = may_gather and (self.is_sole or self.in_sync_count > 1)
         try:
-            appended = self.log.append(batch, header, self.leader_epoch, now_ms)
+            appended = self.log.append(batch, header, self.leader_epoch, now_ms, may_gather=may_gather)
         except OutOfOrderSequence as gap:
             if self._refused is not None and self._refused.explain(header, gap.expected, _now()):
                 raise NotEnoughReplicas(f"{self.at}: the batch before this one was refused, send both again") from None
@@ -282,7 +288,7 @@ class Partition:
         """See whether more is committed, and answer those who waited for it."""
         log, progress = self.log, self.progress
         if progress is not None and progress.may_commit(log.config.min_insync_replicas):
-            own_end = log.next_offset
+            own_end = log.written_end
             if log.config.durability == "fsync-all" and log.durable_offset < own_end:
                 # Followers sync before they ask for more; read must not be what this copy alone might forget.
                 own_end = log.durable_offset

@@ -5,6 +5,8 @@ Called by uvloop, through server.listener. Laws:
 - Nothing is allocated for what a length claims, only for what has come (TRAPS S1).
 - Requests of one connection start in order and may overlap; their replies leave in order.
 - At most REQUESTS_IN_FLIGHT_MAX requests are open; past that, or while the client does not read, we do not read.
+- A reply that its handler leaves to the end of the loop's turn (LateReply) is made and sent there, with those of the
+  other connections: what they share, the write to a log above all, is then done once.
 - Nothing is taken behind a fetch that waits, as in Kafka: 64 fetches answered at once would be gigabytes. Nor behind a
   produce whose transaction has to be asked first, or its batches would be overtaken by those sent after them.
 
@@ -20,7 +22,8 @@ from struct import Struct
 from typing import Protocol, cast
 
 from penstock.errors import MalformedFrame
-from penstock.handlers.context import Answer, ConnectionState, Hangup, Reply
+from penstock.handlers.answers import Answer, Hangup, LateReply, PendingReply, Reply
+from penstock.handlers.context import ConnectionState
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ OWN_BUFFER_BYTES_MIN = 4 * 1024
 OWN_BUFFER_KEPT_BYTES_MAX = 2 << 20
 WRITE_HIGH_BYTES = 256 * 1024
 JOINED_BYTES_MAX = 64 * 1024
+LATE_REPLY_BYTES = 64  # about; it is not made yet
 
 
 class Host(Protocol):
@@ -54,6 +58,10 @@ class Host(Protocol):
         ...
 
     def closed(self, connection: "Connection") -> None: ...
+    def at_turns_end(self, connection: "Connection") -> None:
+        """Have write_replies() called when all connections have been read in this turn of the loop."""
+        ...
+
     def now(self) -> float: ...
     def request_bytes_max(self, start: memoryview) -> int:
         """How large the request that starts like this may be."""
@@ -74,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_buffer",
         "_filled",
+        "_has_late_replies",
         "_host",
         "_is_starved",
         "_is_writable",
@@ -95,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer: memoryview | None = None
         self._filled = 0
-        self._pending: deque[asyncio.Future[Reply]] = deque()
+        self._pending: deque[asyncio.Future[Reply] | PendingReply] = deque()
         self._is_writable = True
         self.state: ConnectionState | None = None
         self.peer = ""
@@ -105,9 +114,10 @@ class Connection(asyncio.BufferedProtocol):
         self._unmuting: asyncio.TimerHandle | None = None
         # Of answers that are made and wait for those before them.
         self._unsent_bytes = 0
-        # Replies made while frames are being taken; None otherwise.
-        self._replies: list[bytes] | None = None
+        # Replies made while frames are being taken, or late in this turn; None otherwise.
+        self._replies: list[bytes | LateReply] | None = None
         self._replies_bytes = 0
+        self._has_late_replies = False
         self._stuck_bytes = 0
 
     # From the transport
@@ -154,9 +164,9 @@ class Connection(asyncio.BufferedProtocol):
         self._count_stuck(0)
         self._filled = 0
         self._drop_buffer()
-        for answer in self._pending:
+        pending, self._pending = self._pending, deque()
+        for answer in pending:
             answer.cancel()
-        self._pending.clear()
         if self.state is not None:
             self._host.closed(self)
 
@@ -175,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str, why: str) -> None:
         """End it now. `reason` is one of a few, to be counted; `why` is for people."""
-        self._write_replies()
+        self.write_replies()
         # Without a transport nothing more is taken or written, though connection_lost comes only later.
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -223,7 +233,8 @@ class Connection(asyncio.BufferedProtocol):
         host, state = self._host, self.state
         if state is None:
             return end
-        self._replies = []
+        if self._replies is None:
+            self._replies = []
         while end - at >= LENGTH_BYTES:
             if not self._may_take:
                 if self._transport is None:
@@ -248,7 +259,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close("malformed", str(error))
                 return end
             at = stop
-        self._write_replies()
+        if not self._has_late_replies:
+            self.write_replies()
         if at == end:
             self.frame_since = None
         elif at > 0 or self.frame_since is None:
@@ -308,9 +320,23 @@ class Connection(asyncio.BufferedProtocol):
     # Replies out
 
     def _answer(self, answer: Answer) -> None:
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, PendingReply | asyncio.Future):
             self._pending.append(answer)
             answer.add_done_callback(self._on_answer)
+        elif isinstance(answer, LateReply):
+            if self._pending:
+                self._answer(answer.make())
+                return
+            if self._replies is None:
+                self._replies = []
+            self._replies.append(answer)
+            self._replies_bytes += LATE_REPLY_BYTES
+            if not self._has_late_replies:
+                self._has_late_replies = True
+                self._host.at_turns_end(self)
+            elif self._replies_bytes > JOINED_BYTES_MAX:
+                self.write_replies()
+                self._replies = []
         elif self._pending:
             if answer is not None:
                 ready: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -321,12 +347,21 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._write(answer)
 
-    def _on_answer(self, _: asyncio.Future[Reply]) -> None:
+    def _on_answer(self, _: asyncio.Future[Reply] | None = None) -> None:
         pending = self._pending
         if self._replies is None:
             self._replies = []
-        while pending and pending[0].done():
-            answer = pending.popleft()
+        while pending:
+            answer = pending[0]
+            if isinstance(answer, PendingReply):
+                if not answer.is_done:
+                    break
+                pending.popleft()
+                self._write(answer.reply)
+                continue
+            if not answer.done():
+                break
+            pending.popleft()
             if answer.cancelled():
                 self.close("failed", "a request was given up")
                 return
@@ -336,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close("failed", f"a request failed: {error!r}")
                 return
             self._write(answer.result())
-        self._write_replies()
+        self.write_replies()
         if not pending:
             self._unsent_bytes = 0
         if self.state is not None and self.state.throttle_ms:
@@ -356,22 +391,30 @@ class Connection(asyncio.BufferedProtocol):
             self._replies_bytes += len(reply)
             if self._replies_bytes > JOINED_BYTES_MAX:
                 # Not more: a client that does not read is noticed by what the transport cannot send.
-                self._write_replies()
+                self.write_replies()
                 self._replies = []
         elif isinstance(reply, Hangup):
             self.close("hangup", reply.why)
         else:
-            self._write_replies()
+            self.write_replies()
             self._host.sent_bytes += sum(map(len, reply))
             transport.writelines(reply)
 
-    def _write_replies(self) -> None:
+    def write_replies(self) -> None:
         """Send what the frames of one reading earned in one go: the system call costs more than most requests."""
         replies, self._replies = self._replies, None
-        size, self._replies_bytes = self._replies_bytes, 0
-        if replies and self._transport is not None:
-            self._host.sent_bytes += size
-            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+        self._replies_bytes, self._has_late_replies = 0, False
+        if not replies or self._transport is None:
+            return
+        try:
+            frames = [reply if isinstance(reply, bytes) else reply.make() for reply in replies]
+        except Exception as error:
+            logger.exception("a request of %s failed", self.peer)
+            self.close("failed", f"a request failed: {error!r}")
+            return
+        joined = frames[0] if len(frames) == 1 else b"".join(frames)
+        self._host.sent_bytes += len(joined)
+        self._transport.write(joined)
 
     # Flow
 

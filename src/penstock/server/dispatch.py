@@ -6,19 +6,17 @@ Called by server.connection for every frame.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from penstock.errors import ErrorCode, MalformedFrame, PenstockError
+from penstock.handlers.answers import Answer, Hangup, LateReply, PendingReply, Reply
 from penstock.handlers.context import (
-    Answer,
     ClientTraffic,
     ConnectionState,
     HandlerContext,
-    Hangup,
     RawRequest,
-    Reply,
     Request,
     throttle_by_time,
 )
@@ -91,17 +89,23 @@ class Dispatcher:
             except Exception:
                 logger.exception("%s v%d failed", api.name, version)
                 answer = Hangup(f"{api.name} failed")
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, PendingReply | asyncio.Future):
             row.in_flight.value += 1
-
-            def answered(_: asyncio.Future[Reply]) -> None:
-                row.in_flight.value -= 1
-                row.latency_ms.observe((self._now() - started) * 1000)
-
-            answer.add_done_callback(answered)
+            answer.add_done_callback(partial(self._answered, row, started))
+        elif isinstance(answer, LateReply):
+            answer.make = partial(self._made_late, row.latency_ms, started, answer.make)
         else:
             row.latency_ms.observe((self._now() - started) * 1000)
         return answer
+
+    def _answered(self, row: Row, started: float, _: object = None) -> None:
+        row.in_flight.value -= 1
+        row.latency_ms.observe((self._now() - started) * 1000)
+
+    def _made_late(self, latency_ms: Histogram, started: float, make: Callable[[], bytes]) -> bytes:
+        frame = make()
+        latency_ms.observe((self._now() - started) * 1000)
+        return frame
 
     def _traffic_of(self, client_id: str | None) -> ClientTraffic:
         metrics, name = self._context.metrics, (client_id or "")[:CLIENT_ID_CHARACTERS_MAX]

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.config.setting import INT_MAX
-from penstock.handlers.context import Answer, ConnectionState, Outbox
+from penstock.handlers.answers import Answer
+from penstock.handlers.context import ConnectionState, Outbox
 from penstock.metrics import BrokerMetrics
 from penstock.model import ANONYMOUS, Endpoint
 from penstock.security.quotas import Quotas, RateSensor
@@ -50,6 +51,7 @@ class Listener:
         self.held_bytes = 0
         self.received_bytes = self.sent_bytes = 0
         self._starved: deque[Connection] = deque()
+        self._to_write: list[Connection] = []
         self._exempt: Connection | None = None
         self._outbox = Outbox()
         self._numbers = itertools.count(1)
@@ -152,6 +154,16 @@ class Listener:
         self._by_address[connection.peer] -= 1
         if self._by_address[connection.peer] <= 0:
             del self._by_address[connection.peer]
+
+    def at_turns_end(self, connection: Connection) -> None:
+        if not self._to_write:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._to_write.append(connection)
+
+    def _end_turn(self) -> None:
+        connections, self._to_write = self._to_write, []
+        for connection in connections:
+            connection.write_replies()
 
     def request_bytes_max(self, start: memoryview) -> int:
         api = BY_KEY.get(int.from_bytes(start[:2], "big", signed=True))

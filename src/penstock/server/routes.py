@@ -27,7 +27,8 @@ from penstock.handlers import (
     transaction_listing,
     transactions,
 )
-from penstock.handlers.context import Answer, HandlerContext, RawRequest, Request
+from penstock.handlers.answers import Answer
+from penstock.handlers.context import HandlerContext, RawRequest, Request
 from penstock.handlers.fetch import handle_fetch
 from penstock.handlers.produce import handle_produce
 from penstock.wire.apis import APIS, ApiKey

@@ -10,7 +10,7 @@ Laws:
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock.errors import ErrorCode, PenstockError
 from penstock.records.batch import HEADER_BYTES, read_header
@@ -38,7 +38,6 @@ Wait = asyncio.Future[None]
 Appended = tuple[ProducePartitionResult, Wait | None]
 C = TypeVar("C")
 P = ParamSpec("P")
-R = TypeVar("R")
 Append = Callable[Concatenate[C, HostedTopic | PenstockError, int, memoryview | None, P], Appended]
 
 
@@ -92,14 +91,13 @@ class ProduceTrace:
 
         return traced
 
-    def answered(self, answer: R) -> R:
-        """The request's span ends with its answer, at once or when that comes."""
-        pending: object = answer
-        if isinstance(pending, asyncio.Future):
-            cast(asyncio.Future[Any], pending).add_done_callback(lambda _: self._end(is_late=self._waits > 0))
-        else:
-            self._end(is_late=False)
-        return answer
+    def answered(self) -> None:
+        """The request's span ends with its answer; here, it did not have to wait for one."""
+        self._end(is_late=False)
+
+    def answered_later(self, _: object = None) -> None:
+        # The waits that brought the answer have callbacks of ours behind them, of this turn of the loop.
+        asyncio.get_running_loop().call_soon(lambda: self._end(is_late=self._waits > 0))
 
     def _appended(
         self, topic: HostedTopic, index: int, records: memoryview | None, began: float, appended: Appended

@@ -65,6 +65,7 @@ class LeaderHere:
 
     async def read(self, position: int) -> Chunk:
         log, end = self._partition.log, self._partition.last_stable_offset
+        log.settle()  # the thread reads what is in the files
         batches = await self._disk.run(self._read, position, end)
         aborted = log.aborted_transactions(Offset(position), end)
         return Chunk(batches, [(each.producer_id, each.first_offset) for each in aborted])

@@ -12,6 +12,7 @@ from tests.unit.handlers.test_produce import BY_NAME, batch, code, decode, start
 from penstock.cluster.store import Ambiguous, Unavailable
 from penstock.errors import ErrorCode, OffsetOutOfRange
 from penstock.handlers import final_refusals
+from penstock.handlers.answers import made
 from penstock.handlers.final_refusals import ASKING_MAX
 
 HOLE = batch(producer_id=1, producer_epoch=1, base_sequence=50)
@@ -72,7 +73,7 @@ async def test_nonsense_does_not_keep_the_store_busy(written: Any, monkeypatch: 
     assert await code(written, HOLE) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     store.set()
     for answer in waiting:
-        result = decode(await answer, BY_NAME).responses[0].partition_responses[0]
+        result = decode(await made(answer), BY_NAME).responses[0].partition_responses[0]
         assert result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert await code(written, HOLE) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -13,7 +13,8 @@ import pytest
 from penstock.disk import RealFile
 from penstock.errors import ErrorCode, MalformedFrame
 from penstock.handlers import produce
-from penstock.handlers.context import Hangup, RawRequest
+from penstock.handlers.answers import Hangup, LateReply, PendingReply, made
+from penstock.handlers.context import RawRequest
 from penstock.handlers.produce import handle_produce
 from penstock.records.batch import refresh_crc
 from penstock.records.compression import Codec
@@ -54,9 +55,7 @@ def start(node: Any, version: int, body: dict[str, Any]) -> Any:
 
 async def send(node: Any, topics: list[dict[str, Any]], version: int = BY_NAME, **body: Any) -> Any:
     answer = start(node, version, {"acks": 1, "timeout": 30_000, "topic_data": topics, **body})
-    if isinstance(answer, asyncio.Future):
-        answer = await answer
-    return decode(answer, version)
+    return decode(await made(answer), version)
 
 
 def decode(frame: bytes, version: int) -> Any:
@@ -338,13 +337,13 @@ async def test_acks_all_is_answered_when_every_partition_is_on_stable_storage(
     stable_storage.clear()
     topics = [to("orders", (0, batch()), (1, batch()))]
     answer = start(node, BY_NAME, {"acks": -1, "timeout": 30_000, "topic_data": topics})
-    assert isinstance(answer, asyncio.Future)
+    assert isinstance(answer, PendingReply)
     # Written, and seen by consumers, though not yet acknowledged.
     assert [node.partition("orders", index).high_watermark for index in (0, 1)] == [1, 1]
     assert (await outcome(node, batch())).base_offset == 1
-    assert not answer.done()
+    assert not answer.is_done
     stable_storage.set()
-    results = decode(await answer, BY_NAME).responses[0].partition_responses
+    results = decode(await made(answer), BY_NAME).responses[0].partition_responses
     assert [(result.index, result.error_code, result.base_offset) for result in results] == [(0, 0, 0), (1, 0, 0)]
     assert [node.partition("orders", index).log.durable_offset for index in (0, 1)] >= [1, 1]
 
@@ -380,7 +379,7 @@ async def test_a_topic_deleted_meanwhile_is_no_topic(node: Any, stable_storage: 
     topics = [to("orders", (0, batch()))]
     answer = start(node, BY_NAME, {"acks": -1, "timeout": 30_000, "topic_data": topics})
     await node.context.controller.delete_topics(["orders"])
-    result = decode(await answer, BY_NAME).responses[0].partition_responses[0]
+    result = decode(await made(answer), BY_NAME).responses[0].partition_responses[0]
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -392,4 +391,53 @@ async def test_a_producer_that_hung_up_does_not_upset_the_sync(node: Any, stable
     waiting = start(node, BY_NAME, {"acks": -1, "timeout": 30_000, "topic_data": topics})
     gone.cancel()
     stable_storage.set()
-    assert decode(await waiting, BY_NAME).responses[0].partition_responses[0].base_offset == 1
+    assert decode(await made(waiting), BY_NAME).responses[0].partition_responses[0].base_offset == 1
+
+
+# What is gathered
+
+
+async def test_small_batches_of_one_turn_are_written_before_the_first_of_them_is_answered(node: Any) -> None:
+    await node.create("orders")
+    await outcome(node, batch())
+    log = node.partition("orders").log
+    body = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, batch()))]}
+    late = [start(node, BY_NAME, body) for _ in range(3)]
+    assert all(isinstance(each, LateReply) for each in late)
+    assert (log.next_offset, log.written_end) == (4, 1)
+    first = decode(late[0].make(), BY_NAME)
+    assert log.written_end == 4
+    rest = [decode(each.make(), BY_NAME) for each in late[1:]]
+    offsets = [each.responses[0].partition_responses[0].base_offset for each in (first, *rest)]
+    assert offsets == [1, 2, 3]
+
+
+async def test_a_gathered_batch_that_could_not_be_written_is_refused(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create("orders", 2)
+    for index in (0, 1):
+        await send(node, [to("orders", (index, batch()))])
+    write_at, broken = RealFile.write_at, node.partition("orders", 0).log.segments[-1].file
+
+    def full(file: RealFile, position: int, buffers: Any) -> None:
+        if file is broken:
+            raise OSError(28, "No space left on device")
+        write_at(file, position, buffers)
+
+    both = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, batch()), (1, batch()))]}
+    answer = start(node, BY_NAME, both)
+    monkeypatch.setattr(RealFile, "write_at", full)
+    results = decode(await made(answer), BY_NAME).responses[0].partition_responses
+    assert [ErrorCode(each.error_code) for each in results] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert [node.partition("orders", index).log.next_offset for index in (0, 1)] == [1, 2]
+
+
+async def test_acks_0_is_written_with_the_turn(node: Any) -> None:
+    await node.create("orders")
+    await outcome(node, batch())
+    assert start(node, BY_NAME, {"acks": 0, "topic_data": [to("orders", (0, batch()))]}) is None
+    log = node.partition("orders").log
+    assert (log.next_offset, log.written_end) == (2, 1)
+    await asyncio.sleep(0)
+    assert log.written_end == 2

@@ -10,6 +10,7 @@ from tests.unit.handlers.peering import OtherBroker, other_broker
 from tests.unit.handlers.transacting import SETTINGS, outcomes, produce, producer, start_produce, until
 
 from penstock.handlers import transactions
+from penstock.handlers.answers import made
 from penstock.model import TRANSACTION_STATE_TOPIC
 from penstock.records.markers import ControlType, Marker
 
@@ -50,7 +51,7 @@ def is_open(node: Any, index: int = 0, topic: str = "orders") -> bool:
 
 
 async def finish(answer: Any, version: int) -> list[str]:
-    return outcomes(await answer if isinstance(answer, asyncio.Future) else answer, version)
+    return outcomes(await made(answer), version)
 
 
 @pytest.mark.parametrize("version", OLD)

@@ -16,6 +16,7 @@ from tests.unit.handlers.transacting import (
 )
 
 from penstock.errors import ErrorCode, StorageFailed
+from penstock.handlers.answers import made
 from penstock.model import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.wire.apis import ApiKey
 
@@ -304,10 +305,10 @@ async def test_acks_0_is_hung_up_on_when_its_transaction_refuses_it(orders: Any)
         answer = start_produce(
             orders, version, [("orders", 0, one.batch(producer_epoch=9))], transactional_id="t", acks=0
         )
-        answer = await answer if isinstance(answer, asyncio.Future) else answer
+        answer = await made(answer)
         assert type(answer).__name__ == "Hangup"
     answer = start_produce(orders, 12, [("orders", 0, one.batch())], transactional_id="t", acks=0)
-    assert await answer is None
+    assert await made(answer) is None
     assert written(orders) == 1
 
 

@@ -1,12 +1,12 @@
 """Produce to topics that validate by schema: what is refused, buried, marked, waited for; and never taken unjudged."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from penstock.errors import ErrorCode
-from penstock.handlers.context import Hangup, RawRequest
+from penstock.handlers.answers import Hangup, made
+from penstock.handlers.context import RawRequest
 from penstock.handlers.produce import handle_produce
 from penstock.records.batch import HEADER_BYTES, read_header
 from penstock.records.compression import Codec
@@ -58,9 +58,7 @@ def start(node: Any, *records: bytes | bytearray, version: int = BY_NAME, acks: 
 
 async def send(node: Any, *records: bytes | bytearray, version: int = BY_NAME, **how: Any) -> Any:
     """The answer for the first partition."""
-    frame = start(node, *records, version=version, **how)
-    if isinstance(frame, asyncio.Future):
-        frame = await frame
+    frame: Any = await made(start(node, *records, version=version, **how))
     offset = skip_tags(memoryview(frame), 8) if BY_KEY[PRODUCE].is_flexible(version) else 8
     return decode_response(PRODUCE, version, frame[offset:]).responses[0].partition_responses[0]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.errors import ErrorCode
 from penstock.handlers import groups, producer_ids, transaction_listing, transactions
+from penstock.handlers.answers import made
 from penstock.handlers.context import RawRequest
 from penstock.handlers.produce import handle_produce
 from penstock.model import TRANSACTION_STATE_TOPIC
@@ -189,7 +190,7 @@ def start_produce(node: Any, version: int, batches: list[tuple[str, int, bytes]]
 async def produce(node: Any, version: int, batches: list[tuple[str, int, bytes]], **body: Any) -> list[str]:
     """The outcome of each batch."""
     answer = start_produce(node, version, batches, **body)
-    return outcomes(await answer if isinstance(answer, asyncio.Future) else answer, version)
+    return outcomes(await made(answer), version)
 
 
 def outcomes(frame: bytes, version: int) -> list[str]:

@@ -39,9 +39,18 @@ def make_batch(
     return memoryview(batch), read_header(batch)
 
 
-def append(log: PartitionLog, *values: str, leader_epoch: int = 0, now_ms: int = NOW, **batch: Any) -> Appended:
+def append(
+    log: PartitionLog,
+    *values: str,
+    leader_epoch: int = 0,
+    now_ms: int = NOW,
+    may_gather: bool = False,
+    **batch: Any,
+) -> Appended:
     view, header = make_batch(*values, **batch)
-    return log.append(view, header, LeaderEpoch(leader_epoch), now_ms)
+    appended = log.append(view, header, LeaderEpoch(leader_epoch), now_ms, may_gather=may_gather)
+    view[:] = b"\xaa" * len(view)  # the next request is received into the same buffer
+    return appended
 
 
 def fill(log: PartitionLog, count: int, size: int = 40, **batch: Any) -> list[str]:

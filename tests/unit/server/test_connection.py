@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ErrorCode
-from penstock.handlers import fetch
+from penstock.handlers import fetch, produce
 from penstock.records.record import Record, encode_batch
 from penstock.server.connection import OWN_BUFFER_BYTES_MIN, REQUESTS_IN_FLIGHT_MAX, WRITE_HIGH_BYTES
 from penstock.testing import EmbeddedBroker
@@ -47,6 +47,58 @@ def test_replies_leave_in_request_order_though_answers_are_ready_out_of_order(
     stable_storage.set()
     assert wire.receive(PRODUCE, 9)[0] == 1
     assert wire.receive(API_VERSIONS, 0)[0] == 2
+
+
+def test_replies_made_at_the_end_of_a_turn_keep_their_place(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any
+) -> None:
+    """Answers to acks=1 are late, those to ApiVersions and Fetch are not, those to acks=all come much later."""
+    create(penstock_broker, "orders")
+    wire = connect(penstock_broker)
+    wire.send(frames.produce(1, "orders", acks=1))  # the first of a segment is written by itself
+    wire.receive(PRODUCE, 9)
+    asked: list[tuple[ApiKey, int]] = []
+    sent = b""
+    for number in range(1, 61):
+        match number % 6:
+            case 0:
+                asked.append((API_VERSIONS, 0))
+                sent += frames.make(API_VERSIONS, 0, number)
+            case 3:
+                asked.append((FETCH, 4))
+                sent += frames.make(FETCH, 4, number, **fetch_body("orders"))
+            case left:
+                asked.append((PRODUCE, 9))
+                sent += frames.produce(number, "orders", acks=-1 if left == 5 else 1)
+    wire.send(sent)
+    offsets: list[int] = []
+    for number, (api, version) in enumerate(asked, 1):
+        correlation_id, answer = wire.receive(api, version)
+        assert correlation_id == number
+        if api is PRODUCE:
+            offsets.append(answer.responses[0].partition_responses[0].base_offset)
+    assert offsets == list(range(1, 41))
+
+
+def test_a_late_reply_that_cannot_be_made_ends_its_connection_and_no_other(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(penstock_broker, "orders")
+    one, other = connect(penstock_broker), connect(penstock_broker)
+    one.send(frames.produce(1, "orders", acks=1))  # the first of a segment is written by itself
+    one.receive(PRODUCE, 9)
+    encode = produce.encode_produce_response
+
+    def broken(version: int, correlation_id: int, *rest: Any) -> bytes:
+        if correlation_id == 13:
+            raise RuntimeError("a fault of ours")
+        return encode(version, correlation_id, *rest)
+
+    monkeypatch.setattr(produce, "encode_produce_response", broken)
+    one.send(frames.produce(13, "orders", acks=1))
+    assert one.is_hung_up_on()
+    other.send(frames.produce(14, "orders", acks=1))
+    assert other.receive(PRODUCE, 9)[0] == 14
 
 
 def test_no_more_requests_are_open_than_the_limit_and_all_are_answered_in_order(
