@@ -93,6 +93,7 @@ class PartitionLog:
         self._directory_is_stale = False
         self.is_ended = False
         self._gathering = Gathering()
+        self._gathers = False  # another batch came in this turn of the loop
         # Told once of damage in a file of this log, by whoever read it: also on an I/O thread.
         self.on_damage: Callable[[PenstockError], None] = _say_no_more
         self._damage_is_told = False
@@ -136,9 +137,11 @@ class PartitionLog:
         last_offset = base_offset + header.last_offset_delta
         try:
             segment = self._segment_for(header, last_offset, now_ms)
-            # Not the first of a segment: what decides when it is full is known from there on.
-            if may_gather and segment.size and len(batch) <= BATCH_BYTES_MAX:
-                self._gather(header, base_offset, batch)
+            if may_gather and self._is_second_in_turn() and segment.size and len(batch) <= BATCH_BYTES_MAX:
+                # Not the first of a segment: what decides when it is full is known from there on.
+                if len(self._gathering.content) + len(batch) > GATHERED_BYTES_MAX:
+                    self._write_gathered()
+                self._gathering.add(header, base_offset, batch)
             else:
                 self._write_gathered()
                 segment.append(header, base_offset, batch, self.config.index_interval_bytes)
@@ -151,14 +154,18 @@ class PartitionLog:
             self.producers.record(header, base_offset, now_ms)
         return Appended(base_offset, self.next_offset)
 
-    def _gather(self, header: BatchHeader, base_offset: Offset, batch: memoryview) -> None:
-        gathering = self._gathering
-        if not gathering.batches:
-            # Also where nobody waits for an answer.
-            asyncio.get_running_loop().call_soon(self.settle)
-        elif len(gathering.content) + len(batch) > GATHERED_BYTES_MAX:
-            self._write_gathered()
-        gathering.add(header, base_offset, batch)
+    def _is_second_in_turn(self) -> bool:
+        """Where batches come one by one, each is written at once: to gather one alone costs more than it saves."""
+        if self._gathers:
+            return True
+        self._gathers = True
+        # Also what nobody waits for is written with the turn.
+        asyncio.get_running_loop().call_soon(self._end_turn)
+        return False
+
+    def _end_turn(self) -> None:
+        self._gathers = False
+        self.settle()
 
     def settle(self) -> PenstockError | None:
         """Have all that was appended in the files; or why that cannot be. Only on the loop."""

@@ -402,14 +402,16 @@ async def test_small_batches_of_one_turn_are_written_before_the_first_of_them_is
     await outcome(node, batch())
     log = node.partition("orders").log
     body = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, batch()))]}
-    late = [start(node, BY_NAME, body) for _ in range(3)]
+    await asyncio.sleep(0)
+    at_once, *late = [start(node, BY_NAME, body) for _ in range(4)]
+    assert isinstance(at_once, bytes)
     assert all(isinstance(each, LateReply) for each in late)
-    assert (log.next_offset, log.written_end) == (4, 1)
+    assert (log.next_offset, log.written_end) == (5, 2)
     first = decode(late[0].make(), BY_NAME)
-    assert log.written_end == 4
+    assert log.written_end == 5
     rest = [decode(each.make(), BY_NAME) for each in late[1:]]
     offsets = [each.responses[0].partition_responses[0].base_offset for each in (first, *rest)]
-    assert offsets == [1, 2, 3]
+    assert offsets == [2, 3, 4]
 
 
 async def test_a_gathered_batch_that_could_not_be_written_is_refused(
@@ -426,18 +428,21 @@ async def test_a_gathered_batch_that_could_not_be_written_is_refused(
         write_at(file, position, buffers)
 
     both = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, batch()), (1, batch()))]}
+    await asyncio.sleep(0)
+    assert isinstance(start(node, BY_NAME, both), bytes)
     answer = start(node, BY_NAME, both)
+    assert isinstance(answer, LateReply)
     monkeypatch.setattr(RealFile, "write_at", full)
-    results = decode(await made(answer), BY_NAME).responses[0].partition_responses
+    results = decode(answer.make(), BY_NAME).responses[0].partition_responses
     assert [ErrorCode(each.error_code) for each in results] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
-    assert [node.partition("orders", index).log.next_offset for index in (0, 1)] == [1, 2]
+    assert [node.partition("orders", index).log.next_offset for index in (0, 1)] == [2, 3]
 
 
 async def test_acks_0_is_written_with_the_turn(node: Any) -> None:
     await node.create("orders")
-    await outcome(node, batch())
-    assert start(node, BY_NAME, {"acks": 0, "topic_data": [to("orders", (0, batch()))]}) is None
+    for _ in range(3):
+        assert start(node, BY_NAME, {"acks": 0, "topic_data": [to("orders", (0, batch()))]}) is None
     log = node.partition("orders").log
-    assert (log.next_offset, log.written_end) == (2, 1)
+    assert (log.next_offset, log.written_end) == (3, 1)
     await asyncio.sleep(0)
-    assert log.written_end == 2
+    assert log.written_end == 3

@@ -34,7 +34,7 @@ class Writes:
 
 
 def begun(directory: Path, **settings: Any) -> tuple[PartitionLog, Writes]:
-    """A log with one batch, which is never gathered."""
+    """A log with one batch of this turn, which is never gathered."""
     writes = Writes()
     log = open_at(directory, disk=WatchedDisk(RealDisk(), writes), **settings)
     append(log, "first", may_gather=True)
@@ -59,9 +59,15 @@ async def test_batches_of_one_turn_are_one_write_and_have_their_offsets_at_once(
     await asyncio.sleep(0)
     assert (log.written_end, len(writes.sizes)) == (4, 2)
     assert file_size(log) == sum(writes.sizes) == log.size
-    gather(log, "d")
-    await asyncio.sleep(0)
-    assert all_values(log) == ["first", "a", "b", "c", "d"]
+    assert all_values(log) == ["first", "a", "b", "c"]
+
+
+async def test_the_first_of_a_turn_is_written_at_once(directory: Path) -> None:
+    log, writes = begun(directory)
+    for number in range(2, 5):
+        await asyncio.sleep(0)
+        gather(log, "alone")
+        assert (log.written_end, len(writes.sizes)) == (number, number)
 
 
 async def test_a_log_that_was_gathered_is_found_again_whole(directory: Path) -> None:
