@@ -63,12 +63,14 @@ def _run(
     wanted = [each.quickly() if is_quick else each for each in workloads]
     together = [each for each in wanted if each.kind is Kind.TOGETHER]
     for mode in modes:
-        for nodes in sorted({each.nodes for each in together}):
-            some = [each for each in together if mode in each.modes and each.nodes == nodes]
+        for nodes, per_core in sorted({(each.nodes, each.per_core) for each in together}):
+            some = [
+                each for each in together if mode in each.modes and (each.nodes, each.per_core) == (nodes, per_core)
+            ]
             if not some:
                 continue
             absent = {name: Measured() for name in candidates}
-            with scratch() as folder, up(candidates, folder, mode, nodes, absent) as started:
+            with scratch() as folder, up(candidates, folder, mode, nodes, absent, per_core) as started:
                 for workload in some:
                     results = {name: Measured(reason=each.reason) for name, each in absent.items()}
                     alternate(workload, candidates, started, results, rounds, _say)

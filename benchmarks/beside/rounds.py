@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..peers.model import Missing, Mode, Peer, lacks
+from ..peers.model import Ability, Missing, Mode, Peer, lacks
 from ..peers.running import PeerDied, Running, running
 from . import driving
 from .drivers.job import Job
@@ -53,13 +53,20 @@ def scratch() -> Generator[Path]:
 
 @contextlib.contextmanager
 def up(
-    candidates: Mapping[str, Candidate], folder: Path, mode: Mode, nodes: int, results: dict[str, Measured]
+    candidates: Mapping[str, Candidate],
+    folder: Path,
+    mode: Mode,
+    nodes: int,
+    results: dict[str, Measured],
+    per_core: bool = False,
 ) -> Generator[dict[str, Running]]:
     """All that can be started, by name; the others have their reason in `results`."""
     with contextlib.ExitStack() as stack:
         started: dict[str, Running] = {}
         for name, candidate in candidates.items():
-            plan = candidate.peer.plan(candidate.home, folder / name, mode, nodes)
+            is_many = per_core and Ability.BROKER_PER_CORE in candidate.peer.abilities
+            count = len(os.sched_getaffinity(0)) if is_many else nodes
+            plan = candidate.peer.plan(candidate.home, folder / name, mode, count)
             if isinstance(plan, Missing):
                 results[name].reason = plan.reason
                 continue
@@ -98,7 +105,8 @@ def alternate(
 def _one(workload: Workload, peer: Peer, target: Running, others: list[Running], topic: str) -> dict[str, float]:
     job = replace(workload.job, address=target.address, topic=topic)
     if workload.fill:
-        driving.do(peer.driver, replace(job, act="produce", count=workload.fill, acks="1", groups=1, creates=True))
+        filling = replace(job, act="produce", count=workload.fill, acks="1", groups=1, creates=True, seconds_max=0)
+        driving.do(peer.driver, filling)
     os.sync()  # what was written before is not this one's to wait for
     if workload.is_cold:
         forget(node.folder for node in target.plan.nodes)

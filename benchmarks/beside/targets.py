@@ -106,8 +106,25 @@ TARGETS = (
         True,
         _to_kafka("small-50-connections-1-in-flight-acks-all", "messages_per_s"),
     ),
+    Target(
+        "the same, acks=all, neither synced",
+        AGAINST_KAFKA,
+        1.2,
+        True,
+        _to_kafka("small-50-connections-1-in-flight-acks-all", "messages_per_s", "page-cache"),
+    ),
+    Target(
+        "the same, acks=1, a broker of ours for each core, two partitions",
+        AGAINST_KAFKA,
+        1.2,
+        True,
+        _to_kafka("small-50-connections-2-partitions-acks-1", "messages_per_s"),
+    ),
     Target("produce P99 at 10,000/s, acks=all", AGAINST_KAFKA, 0.5, False, _to_kafka("latency-produce-10k", "p99_ms")),
     Target("the same, both synced", AGAINST_KAFKA, 0.5, False, _to_kafka("latency-produce-10k", "p99_ms", "fsync")),
+    Target(
+        "the same, neither synced", AGAINST_KAFKA, 0.5, False, _to_kafka("latency-produce-10k", "p99_ms", "page-cache")
+    ),
     Target("the same, ms above the disk's own P99", "fsync", 2.0, False, _beyond_fsync),
     Target(
         "end-to-end P99 at 10,000/s",

@@ -21,6 +21,7 @@ PRODUCE_COUNT_MAX = 2_000_000
 READ_COUNT = 500_000
 QUICK_DIVISOR = 100
 QUICK_COUNT_MIN = 20
+SECONDS_MAX = 5.0  # of one round: some clients would take minutes for what others send in a second
 RECOVERY_BYTES = 10_000_000_000
 ALL_MODES = (Mode.DEFAULT, Mode.FSYNC, Mode.PAGE_CACHE)
 KAFKA_ONLY = frozenset({Ability.KAFKA})
@@ -42,6 +43,7 @@ class Workload:
     modes: tuple[Mode, ...] = (Mode.DEFAULT,)
     needs: frozenset[Ability] = frozenset()
     nodes: int = 1
+    per_core: bool = False  # whoever runs on one core has a broker for each (`penstock serve --brokers`)
     fill: int = 0  # messages that must be there before
     listens: bool = False  # a second client reads what the first sends
     is_cold: bool = False  # what was filled is not in the page cache
@@ -63,7 +65,8 @@ def _produce() -> Iterator[Workload]:
                 for compression in ("none", "lz4", "zstd"):
                     needs = {Ability.CHOICE_OF_ACKS} if acks == "1" else set[Ability]()
                     needs |= {Ability.COMPRESSION} if compression != "none" else set()
-                    job = Job("produce", "", count=min(PRODUCE_COUNT_MAX, PRODUCE_BYTES // size), size=size)
+                    count = min(PRODUCE_COUNT_MAX, PRODUCE_BYTES // size)
+                    job = Job("produce", "", count=count, size=size, seconds_max=SECONDS_MAX)
                     job = replace(job, partitions=partitions, acks=acks, compression=compression)
                     is_core = size == 100 and partitions == 1 and compression == "none"
                     yield Workload(
@@ -80,16 +83,29 @@ def _produce() -> Iterator[Workload]:
 def _small() -> Iterator[Workload]:
     for connections, in_flight in ((1, 1), (1, 50), (50, 1)):
         for acks in ("1", "all"):
-            job = Job("small", "", count=150_000 if connections * in_flight > 1 else 5_000, acks=acks)
+            count = 150_000 if connections * in_flight > 1 else 5_000
+            job = Job("small", "", count=count, acks=acks, seconds_max=SECONDS_MAX)
             yield Workload(
                 f"small-{connections}-connections-{in_flight}-in-flight-acks-{acks}",
                 "small",
                 replace(job, connections=connections, in_flight=in_flight),
                 "messages_per_s",
-                modes=ALL_MODES if connections > 1 else (Mode.DEFAULT,),
+                # Both synced, acks=1 is acks=all; neither synced, it is what it is by default.
+                modes=ALL_MODES if connections > 1 and acks == "all" else (Mode.DEFAULT,),
                 needs=frozenset({Ability.CHOICE_OF_ACKS}) if acks == "1" else frozenset(),
                 is_core=connections > 1,
             )
+    for acks in ("1", "all"):
+        yield Workload(
+            f"small-50-connections-2-partitions-acks-{acks}",
+            "small",
+            Job("small", "", count=150_000, acks=acks, connections=50, partitions=2, seconds_max=SECONDS_MAX),
+            "messages_per_s",
+            modes=(Mode.DEFAULT,) if acks == "1" else (Mode.DEFAULT, Mode.PAGE_CACHE),
+            needs=KAFKA_ONLY | {Ability.CHOICE_OF_ACKS},
+            per_core=True,
+            is_core=True,
+        )
 
 
 def _latency() -> Iterator[Workload]:

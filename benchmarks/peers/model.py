@@ -35,6 +35,7 @@ class Ability(StrEnum):
     CLUSTER = "three nodes here"
     MANY_PARTITIONS = "partitions by the thousand here"
     RESTART = "data after a restart in this mode"
+    BROKER_PER_CORE = "need of a broker for each core"
 
 
 class Driver(StrEnum):

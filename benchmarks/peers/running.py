@@ -19,6 +19,7 @@ import psutil
 
 from .model import HOST, Node, Plan
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 60.0
 LOOK_EVERY_S = 0.002
@@ -70,9 +71,9 @@ class Running:
         for node, child in zip(self.plan.nodes, self._children, strict=True):
             while not _accepts(node.port):
                 if child.poll() is not None:
-                    raise PeerDied(f"{node.command[0]} ended with {child.returncode}: {self.last_words()}")
+                    raise PeerDied(f"{Path(node.command[0]).name} ended with {child.returncode}: {self.last_words()}")
                 if time.monotonic() > deadline:
-                    raise PeerDied(f"{node.command[0]} did not listen within {START_DEADLINE_S:.0f} s")
+                    raise PeerDied(f"{Path(node.command[0]).name} did not listen within {START_DEADLINE_S:.0f} s")
                 time.sleep(LOOK_EVERY_S)
 
     def usage(self) -> Usage:
@@ -93,7 +94,9 @@ class Running:
         self._end(signal.SIGKILL)
 
     def last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-500:] if self._log.exists() else ""
+        """Without the name of the folder that we are in, which is nobody's business in a report."""
+        said = self._log.read_text(errors="replace")[-500:] if self._log.exists() else ""
+        return said.replace(f"{CHECKOUT}/", "")
 
     def _processes(self) -> list[psutil.Process]:
         found: list[psutil.Process] = []

@@ -4,6 +4,7 @@ Listed in roster.py; built where crates can be had. Its storage is a database: w
 and there is no setting for another.
 """
 
+import os
 from pathlib import Path
 
 from . import getting
@@ -34,5 +35,7 @@ class Tansu:
         folder.mkdir(parents=True, exist_ok=True)
         address = f"tcp://{HOST}:{port}"
         command = [str(home / "bin" / "tansu"), "broker", "--listener-url", address]
-        command += ["--advertised-listener-url", address, "--storage-engine", f"sqlite://{folder / 'tansu.db'}"]
+        # It takes the path of the URL from where it was started, whatever the path begins with.
+        database = os.path.relpath(folder / "tansu.db")
+        command += ["--advertised-listener-url", address, "--storage-engine", f"sqlite:///{database}"]
         return Plan(f"{HOST}:{port}", (Node(tuple(command), port, folder),))

@@ -5,6 +5,7 @@ drivers run in a Python of their own.
 """
 
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class Job:
     connections: int = 1
     in_flight: int = 1
     groups: int = 1
+    seconds_max: float = 0  # after which no more is sent, though `count` is not reached; 0 for no such end
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,14 @@ def payloads(size: int, count: int = PAYLOADS, seed: int = 1) -> list[bytes]:
             length += len(parts[-1])
         made.append("".join(parts)[:size].encode())
     return made
+
+
+def time_is_left(job: Job) -> Callable[[], bool]:
+    """Whether to send more: asked between portions, from the first call on."""
+    if not job.seconds_max:
+        return lambda: True
+    end = time.monotonic() + job.seconds_max
+    return lambda: time.monotonic() < end
 
 
 def schedule(rate: int, count: int) -> Iterator[tuple[float, int]]:

@@ -6,6 +6,7 @@ Run by driving.py. What it times starts when topics exist and connections stand.
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import driver
@@ -14,7 +15,7 @@ import kafka_raw
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from job import STAMP_BYTES, Job, Outcome, payloads, schedule
+from job import STAMP_BYTES, Job, Outcome, payloads, schedule, time_is_left
 from librdkafka_bulk import BulkProducer
 
 DEADLINE_S = 120.0
@@ -74,13 +75,13 @@ def produce(job: Job) -> driver.Work:
     keeps = job.act == "produce"  # a server that throws messages away cannot be asked for them
     before = written(job) if keeps else 0
 
-    def verify() -> None:
+    def verify(count: int) -> None:
         arrived = written(job) - before
-        assert arrived >= job.count, f"{arrived} of {job.count} messages arrived"
+        assert arrived >= count, f"{arrived} of {count} messages arrived"
 
     def work() -> Outcome:
-        producer.send(values, job.count, job.partitions)
-        return Outcome(job.count, job.count * job.size, verify=verify if keeps else None)
+        count = producer.send(values, job.count, job.partitions, time_is_left(job))
+        return Outcome(count, count * job.size, verify=partial(verify, count) if keeps else None)
 
     return work
 

@@ -9,9 +9,11 @@ import selectors
 import socket
 import struct
 import time
+from typing import Any
 
 import driver
-from job import Job, Outcome, payloads
+from confluent_kafka.admin import AdminClient
+from job import Job, Outcome, payloads, time_is_left
 
 from penstock.records.record import Record, encode_batch
 from penstock.wire.frame import request_frame
@@ -46,11 +48,18 @@ def wait_for_answer(address: str, deadline_s: float) -> None:
 
 
 def small(job: Job) -> driver.Work:
-    """Produce requests of one message each: every connection keeps `in_flight` of them under way."""
-    frame = produce_frame(job)
-    channels = [connect(job.address) for _ in range(job.connections)]
+    """Produce requests of one message each: every connection keeps `in_flight` of them under way.
+
+    Connections are shared out over the partitions, each to the broker that leads its own.
+    """
+    leaders = leaders_of(job) if job.partitions > 1 else [job.address]
+    frames = {
+        connect(leaders[number % len(leaders)]): produce_frame(job, number % len(leaders))
+        for number in range(job.connections)
+    }
+    channels = list(frames)
     reply_bytes = 0
-    for channel in channels:
+    for channel, frame in frames.items():
         channel.sendall(frame)
         reply_bytes = len(read_frame(channel)) + 4  # all replies are as long as the first
 
@@ -61,8 +70,8 @@ def small(job: Job) -> driver.Work:
             each = job.count // job.connections
             for channel in channels:
                 selector.register(channel, selectors.EVENT_READ)
-                channel.sendall(frame * job.in_flight)
-            busy = len(channels)
+                channel.sendall(frames[channel] * job.in_flight)
+            busy, goes_on = len(channels), time_is_left(job)
             while busy:
                 for key, _ in selector.select(DEADLINE_S):
                     channel = key.fileobj
@@ -71,23 +80,38 @@ def small(job: Job) -> driver.Work:
                     assert got, "the broker hung up"
                     received[channel] += got
                     answered = received[channel] // reply_bytes
-                    due = min(answered + job.in_flight, each) - sent[channel]
+                    due = min(answered + job.in_flight, each) - sent[channel] if goes_on() else 0
                     if due > 0:
-                        channel.sendall(frame * due)
+                        channel.sendall(frames[channel] * due)
                         sent[channel] += due
-                    elif answered >= each:
+                    elif answered >= sent[channel]:
                         selector.unregister(channel)
                         busy -= 1
-        return Outcome(each * job.connections, each * job.connections * job.size)
+        answers = sum(received.values()) // reply_bytes
+        return Outcome(answers, answers * job.size)
 
     return work
 
 
-def produce_frame(job: Job) -> bytes:
+def leaders_of(job: Job) -> list[str]:
+    """The address of each partition's leader, once all have one."""
+    admin: Any = AdminClient({"bootstrap.servers": job.address})
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        told = admin.list_topics(job.topic, DEADLINE_S)
+        partitions = told.topics[job.topic].partitions
+        nodes = [told.brokers.get(partitions[index].leader) for index in sorted(partitions)]
+        if len(nodes) == job.partitions and all(node is not None for node in nodes):
+            return [f"{node.host}:{node.port}" for node in nodes]
+        time.sleep(LOOK_EVERY_S)
+    raise TimeoutError(f"{job.topic} has no leaders")
+
+
+def produce_frame(job: Job, partition: int = 0) -> bytes:
     batch = bytes(encode_batch([Record(0, time.time_ns() // 1_000_000, None, payloads(job.size, 1)[0], ())]))
     name = job.topic.encode()
     body = struct.pack(">hhii", -1, -1 if job.acks == "all" else int(job.acks), 30_000, 1)
-    body += struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
+    body += struct.pack(">h", len(name)) + name + struct.pack(">iii", 1, partition, len(batch)) + batch
     return request_frame(*PRODUCE, 7, "bench", body)
 
 

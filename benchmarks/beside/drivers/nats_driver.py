@@ -8,12 +8,14 @@ import contextlib
 import importlib
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import driver
 from driver import AsyncAct, Prepared
-from job import STAMP_BYTES, Job, Outcome, payloads, schedule
+from job import STAMP_BYTES, Job, Outcome, payloads, schedule, time_is_left
 
+PORTION = 1_000
 WINDOW = 4_000  # publishes under way, the default of the library's own limit
 READ_MAX = 1_000
 DEADLINE_S = 120.0
@@ -56,16 +58,19 @@ async def produce(job: Job) -> Prepared:
     stream = (await connect(job)).jetstream(publish_async_max_pending=WINDOW)
     names, values = subjects(job), payloads(job.size)
 
-    async def verify_count() -> None:
+    async def verify_count(count: int) -> None:
         held = (await stream.stream_info(job.topic)).state.messages
-        assert held >= job.count, f"{held} of {job.count} messages arrived"
+        assert held >= count, f"{held} of {count} messages arrived"
 
     async def work() -> Outcome:
-        for number in range(job.count):
-            await stream.publish_async(names[number % len(names)], values[number % len(values)])
+        sent, goes_on = 0, time_is_left(job)
+        while sent < job.count and goes_on():
+            for number in range(sent, min(sent + PORTION, job.count)):
+                await stream.publish_async(names[number % len(names)], values[number % len(values)])
+                sent += 1
         await stream.publish_async_completed()
-        await verify_count()
-        return Outcome(job.count, job.count * job.size)
+        await verify_count(sent)
+        return Outcome(sent, sent * job.size)
 
     return work
 
@@ -76,13 +81,17 @@ async def small(job: Job) -> Prepared:
     value, name = payloads(job.size, 1)[0], subjects(job)[0]
     turns = max(1, job.count // job.connections // job.in_flight)
 
-    async def keep_asking(stream: Any) -> None:
-        for _ in range(turns):
+    async def keep_asking(stream: Any, goes_on: Callable[[], bool]) -> int:
+        asked = 0
+        while asked < turns and goes_on():
             await stream.publish(name, value, timeout=DEADLINE_S)
+            asked += 1
+        return asked
 
     async def work() -> Outcome:
-        await asyncio.gather(*(keep_asking(stream) for stream in streams for _ in range(job.in_flight)))
-        messages = turns * job.connections * job.in_flight
+        goes_on = time_is_left(job)
+        asked = await asyncio.gather(*(keep_asking(each, goes_on) for each in streams for _ in range(job.in_flight)))
+        messages = sum(asked)
         return Outcome(messages, messages * job.size)
 
     return work

@@ -8,11 +8,12 @@ import contextlib
 import importlib
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import driver
 from driver import AsyncAct, Prepared
-from job import STAMP_BYTES, Job, Outcome, payloads, schedule
+from job import STAMP_BYTES, Job, Outcome, payloads, schedule, time_is_left
 
 BATCH_BYTES = 200_000  # well below the largest frame
 BATCH_MAX = 1_000
@@ -84,14 +85,15 @@ async def produce(job: Job) -> Prepared:
 
     async def work() -> Outcome:
         confirmations, turn = Confirmations(), 0
-        while confirmations.sent < job.count:
+        goes_on = time_is_left(job)
+        while confirmations.sent < job.count and goes_on():
             how_many = min(portion, job.count - confirmations.sent)
             await confirmations.until_under_way(WINDOW)
             confirmations.sent += how_many
             await producer.send_batch(names[turn % len(names)], batch[:how_many], on_publish_confirm=confirmations)
             turn += 1
         await confirmations.until_under_way(0)
-        return Outcome(job.count, job.count * job.size)
+        return Outcome(confirmations.sent, confirmations.sent * job.size)
 
     return work
 
@@ -104,13 +106,17 @@ async def small(job: Job) -> Prepared:
     for producer in producers:
         await producer.send_wait(name, value, timeout=int(DEADLINE_S))
 
-    async def keep_asking(producer: Any) -> None:
-        for _ in range(turns):
+    async def keep_asking(producer: Any, goes_on: Callable[[], bool]) -> int:
+        asked = 0
+        while asked < turns and goes_on():
             await producer.send_wait(name, value, timeout=int(DEADLINE_S))
+            asked += 1
+        return asked
 
     async def work() -> Outcome:
-        await asyncio.gather(*(keep_asking(producer) for producer in producers for _ in range(job.in_flight)))
-        messages = turns * job.connections * job.in_flight
+        goes_on = time_is_left(job)
+        asked = await asyncio.gather(*(keep_asking(each, goes_on) for each in producers for _ in range(job.in_flight)))
+        messages = sum(asked)
         return Outcome(messages, messages * job.size)
 
     return work

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import driver
-from job import STAMP_BYTES, Job, Outcome, payloads, schedule
+from job import STAMP_BYTES, Job, Outcome, payloads, schedule, time_is_left
 
 PIPELINE = 1_000
 READ_MAX = 1_000
@@ -50,7 +50,8 @@ def produce(job: Job) -> driver.Work:
 
     def work() -> Outcome:
         sent = turn = 0
-        while sent < job.count:
+        goes_on = time_is_left(job)
+        while sent < job.count and goes_on():
             pipeline = client.pipeline(transaction=False)
             name = names[turn % len(names)]
             how_many = min(PIPELINE, job.count - sent)
@@ -58,7 +59,7 @@ def produce(job: Job) -> driver.Work:
                 pipeline.xadd(name, {FIELD: values[number % len(values)]})
             pipeline.execute()
             sent, turn = sent + how_many, turn + 1
-        return Outcome(job.count, job.count * job.size)
+        return Outcome(sent, sent * job.size)
 
     return work
 
@@ -73,8 +74,10 @@ def small(job: Job) -> driver.Work:
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def work() -> Outcome:
-        turns = max(1, job.count // job.connections // job.in_flight)
-        for _ in range(turns):
+        turns = 0
+        goes_on = time_is_left(job)
+        while turns < max(1, job.count // job.connections // job.in_flight) and goes_on():
+            turns += 1
             for channel in channels:
                 channel.sendall(frame)
             for channel in channels:

@@ -90,8 +90,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _serve(config: BrokerConfig, choice: GatewayChoice | None, supervisor: int | None) -> int:
+    gc.disable()  # nothing of what is imported is garbage
     from penstock.broker import Broker
 
+    gc.freeze()
+    gc.enable()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -302,7 +302,7 @@ def _append(
     wait = partition.safe(appended, acks)
     append_time = header.max_timestamp if attributes & TIMESTAMP_TYPE_MASK else -1
     log = partition.log
-    if wait is None and appended.next_offset > log.written_end:
+    if wait is None and log.gathering.batches:
         wait = log
     return ProducePartitionResult(index, 0, appended.base_offset, append_time, log.log_start), wait
 

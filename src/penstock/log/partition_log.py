@@ -92,8 +92,8 @@ class PartitionLog:
         self._unsynced: list[Segment] = []
         self._directory_is_stale = False
         self.is_ended = False
-        self._gathering = Gathering()
-        self._gathers = False  # another batch came in this turn of the loop
+        self.gathering = Gathering()
+        self._gathers = False  # since the first batch of a turn of the loop, until that ends
         # Told once of damage in a file of this log, by whoever read it: also on an I/O thread.
         self.on_damage: Callable[[PenstockError], None] = _say_no_more
         self._damage_is_told = False
@@ -108,7 +108,7 @@ class PartitionLog:
     @property
     def written_end(self) -> Offset:
         """Below it everything is in the files; what was gathered since is not."""
-        return self.segments[-1].next_offset if self._gathering.batches else self.next_offset
+        return self.segments[-1].next_offset if self.gathering.batches else self.next_offset
 
     @property
     def durable_offset(self) -> Offset:
@@ -137,11 +137,11 @@ class PartitionLog:
         last_offset = base_offset + header.last_offset_delta
         try:
             segment = self._segment_for(header, last_offset, now_ms)
-            if may_gather and self._is_second_in_turn() and segment.size and len(batch) <= BATCH_BYTES_MAX:
-                # Not the first of a segment: what decides when it is full is known from there on.
-                if len(self._gathering.content) + len(batch) > GATHERED_BYTES_MAX:
+            # Not the first of a turn, which may be the only one; nor of a segment, which decides when that is full.
+            if may_gather and (self._gathers or self._begin_turn()) and segment.size and len(batch) <= BATCH_BYTES_MAX:
+                if len(self.gathering.content) + len(batch) > GATHERED_BYTES_MAX:
                     self._write_gathered()
-                self._gathering.add(header, base_offset, batch)
+                self.gathering.add(header, base_offset, batch)
             else:
                 self._write_gathered()
                 segment.append(header, base_offset, batch, self.config.index_interval_bytes)
@@ -154,10 +154,8 @@ class PartitionLog:
             self.producers.record(header, base_offset, now_ms)
         return Appended(base_offset, self.next_offset)
 
-    def _is_second_in_turn(self) -> bool:
-        """Where batches come one by one, each is written at once: to gather one alone costs more than it saves."""
-        if self._gathers:
-            return True
+    def _begin_turn(self) -> bool:
+        """Whether to gather already: no, as to gather one batch alone costs more than it saves."""
         self._gathers = True
         # Also what nobody waits for is written with the turn.
         asyncio.get_running_loop().call_soon(self._end_turn)
@@ -169,7 +167,7 @@ class PartitionLog:
 
     def settle(self) -> PenstockError | None:
         """Have all that was appended in the files; or why that cannot be. Only on the loop."""
-        if self._gathering.batches and self.failure is None:
+        if self.gathering.batches and self.failure is None:
             try:
                 self._write_gathered()
             except Exception as error:
@@ -178,9 +176,9 @@ class PartitionLog:
         return self.failure
 
     def _write_gathered(self) -> None:
-        if self._gathering.batches:
+        if self.gathering.batches:
             segment = self.segments[-1]
-            self._gathering.write(segment, self.config.index_interval_bytes)
+            self.gathering.write(segment, self.config.index_interval_bytes)
             self._has_grown(segment)
 
     def _has_grown(self, segment: Segment) -> None:
@@ -296,7 +294,7 @@ class PartitionLog:
         if not self.segments:
             return self.roll(now_ms)
         active = self.segments[-1]
-        size = active.size + len(self._gathering.content)
+        size = active.size + len(self.gathering.content)
         if size and self._is_full(active, size, active.first_timestamp, header, last_offset, now_ms):
             return self.roll(now_ms)
         return active
@@ -358,7 +356,7 @@ class PartitionLog:
     def _write_failed(self, error: Exception) -> StorageFailed:
         failure = self._fail(f"write failed: {error}")
         # Of what was gathered nobody has heard.
-        self._gathering.drop()
+        self.gathering.drop()
         self.next_offset = Offset(max(self.log_start, self.segments[-1].next_offset if self.segments else 0))
         self.sync.stop(failure)
         return failure
@@ -413,7 +411,7 @@ class PartitionLog:
         instead, and every whole batch is held against its checksum (CorruptMessage).
         The last batch may be cut short, as Kafka's is; the first never is, if `at_least_one`.
         """
-        if cached_only and self._gathering.batches:
+        if cached_only and self.gathering.batches:
             self.settle()
         if self._readable_end is not None:
             end = min(end, self._readable_end)
@@ -511,6 +509,7 @@ class PartitionLog:
         return old
 
     def close(self) -> None:
+        self.gathering.drop()  # what nobody waited to see written
         for segment in self.segments:
             segment.close()
 

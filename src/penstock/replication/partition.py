@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 MARKER_BYTES = len(encode_marker(Marker(ControlType.COMMIT, 0), offset=0, timestamp=0, producer_id=0, producer_epoch=0))
 ACKS_ALL = -1
+NEVER_MS = 2**62
 
 
 class _AckWait(NamedTuple):
@@ -247,15 +248,16 @@ class Partition:
         if not self.is_sole and acks == ACKS_ALL:
             self._flush_if_due()
             return self._committed(appended.next_offset)
-        unsynced = appended.next_offset - log.durable_offset
-        if unsynced <= 0:
+        durable = log.sync.durable_offset
+        if appended.next_offset <= durable:
             return None
         if (
             acks == ACKS_ALL and config.durability != "page-cache"
-        ) or log.next_offset - log.durable_offset >= config.flush_messages:
+        ) or log.next_offset - durable >= config.flush_messages:
             # A repeated batch waits too: that the first copy is written does not say that it is durable yet.
             return log.sync.wait_for(log.next_offset)
-        self._flush_if_due()
+        if config.flush_ms < NEVER_MS:
+            self._flush_if_due()
         return None
 
     def check_in_sync(self) -> None:
@@ -474,7 +476,7 @@ class Partition:
         log, config = self.log, self.log.config
         if log.next_offset - log.durable_offset >= config.flush_messages:
             log.sync.wait_for(log.next_offset)
-        elif self._flush_timer is None and config.flush_ms < 2**62:
+        elif self._flush_timer is None and config.flush_ms < NEVER_MS:
             loop = asyncio.get_running_loop()
             self._flush_timer = loop.call_later(config.flush_ms / 1000, self._flush)
 

@@ -87,9 +87,9 @@ class Replicas:
         return self.partition_of(topic, index)
 
     def partition_of(self, topic: HostedTopic, index: int) -> Partition:
-        partition = self.replica_of(topic, index)
-        if not partition.is_leader:
-            raise partition.not_leader()
+        partition = topic.partitions.get(index)
+        if partition is None or not partition.is_leader:
+            raise self.replica_of(topic, index).not_leader()
         return partition
 
     def replica_of(self, topic: HostedTopic, index: int) -> Partition:

@@ -86,29 +86,27 @@ class NodeEndpoint(NamedTuple):
 
 def parse_produce(version: int, view: memoryview, offset: int) -> ProduceRequest:
     try:
-        return _parse_usual(version, view, offset) or _parse(version, view, offset)
+        if version < _FLEXIBLE_FROM:
+            usual = _parse_one(view, offset)
+        elif version < _TOPIC_IDS_FROM:
+            usual = _parse_one_flexible(view, offset)
+        else:
+            usual = _parse_one_by_id(view, offset)
+    except MALFORMED:  # shorter than the usual shape: a request with no topics is
+        usual = None
+    try:
+        return usual or _parse(version, view, offset)
     except MALFORMED as failure:
         raise MalformedFrame("Produce request") from failure
 
 
-# One topic, one partition, no transaction, no tagged fields: what a client at full speed sends, in half the time.
+# One topic, one partition, no transaction, no tagged fields: what a client at full speed sends, in half the time. None
+# for anything else, which is then for _parse to judge.
 _ONE_START = Struct(">hhiih")  # no transaction, acks, timeout, one topic, name's length
 _ONE_START_FLEXIBLE = Struct(">BhiBB")
 _ONE_START_BY_ID = Struct(">BhiB16sBiB")
 _ONE_PARTITION = Struct(">iii")  # one partition, its index, records' length
 _ONE_PARTITION_FLEXIBLE = Struct(">BiB")
-
-
-def _parse_usual(version: int, view: memoryview, offset: int) -> ProduceRequest | None:
-    """None for anything but the usual shape, which is then for _parse to judge."""
-    try:
-        if version < _FLEXIBLE_FROM:
-            return _parse_one(view, offset)
-        if version < _TOPIC_IDS_FROM:
-            return _parse_one_flexible(view, offset)
-        return _parse_one_by_id(view, offset)
-    except MALFORMED:  # shorter than the shape: a request with no topics is
-        return None
 
 
 def _parse_one(view: memoryview, position: int) -> ProduceRequest | None:
