@@ -24,6 +24,7 @@ WRITE_BYTES = 1 << 30
 SYNCS = 500
 SYNC_BYTES = 4_096
 MESSAGES = 2_000_000
+LATENCY_RATE, LATENCY_MESSAGES = 10_000, 100_000
 QUICK_DIVISOR = 100
 NULL_BROKER = Path(__file__).parent / "null_broker.py"
 
@@ -77,20 +78,32 @@ def fsync(divisor: int) -> dict[str, float]:
 
 def null_broker(divisor: int) -> dict[str, float]:
     """The produce workload of 100-byte messages against a server that throws them away."""
-    port = free_port()
-    with scratch() as folder:
-        node = Node((sys.executable, str(NULL_BROKER), str(port)), port, folder)
-        with running(Plan(f"{HOST}:{port}", (node,)), folder / "log") as server:
-            job = Job("produce-only", server.address, count=MESSAGES // divisor, acks="1")
-            with driving.ready_clients(Driver.KAFKA, [replace(job, topic="bench")]) as clients:
-                before = server.usage()
-                worked = driving.work(clients)[0]
-                used = server.usage().since(before)
+    worked, cpu_s = _against_nobody(Job("produce-only", "", count=MESSAGES // divisor, acks="1"))
     return {
         "messages_per_s": worked.messages / worked.seconds,
         "client_cpu_us_per_message": worked.client_cpu_s / worked.messages * 1e6,
-        "broker_cpu_us_per_message": used.cpu_s / worked.messages * 1e6,
+        "broker_cpu_us_per_message": cpu_s / worked.messages * 1e6,
     }
+
+
+def null_broker_latency(divisor: int) -> dict[str, float]:
+    """The latency workload at 10,000 messages/s against the same server: what the client alone makes of it."""
+    worked, _ = _against_nobody(Job("latency", "", count=LATENCY_MESSAGES // divisor, rate=LATENCY_RATE, acks="1"))
+    return worked.figures
+
+
+def _against_nobody(job: Job) -> tuple[driving.Worked, float]:
+    """How the client fared, and the CPU seconds of the server."""
+    port = free_port()
+    with scratch() as folder:
+        node = Node((sys.executable, str(NULL_BROKER), str(port)), port, folder)
+        with (
+            running(Plan(f"{HOST}:{port}", (node,)), folder / "log") as server,
+            driving.ready_clients(Driver.KAFKA, [replace(job, address=server.address)]) as clients,
+        ):
+            before = server.usage()
+            worked = driving.work(clients)[0]
+            return worked, server.usage().since(before).cpu_s
 
 
 LIMITS: dict[str, Callable[[int], dict[str, float]]] = {
@@ -98,6 +111,7 @@ LIMITS: dict[str, Callable[[int], dict[str, float]]] = {
     "page-cache-write": page_cache_write,
     "fsync": fsync,
     "librdkafka-null-broker": null_broker,
+    "librdkafka-null-broker-10k": null_broker_latency,
 }
 
 

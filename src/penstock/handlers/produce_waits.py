@@ -48,10 +48,13 @@ class ProduceWaits:
     def _look(self) -> None:
         now = max(self._look_at, self._clock.monotonic())
         self._look_at, self._timer = math.inf, None
-        waiting = [reply for replies in self._waiting.values() for reply in replies]
-        for reply in waiting:
+        for reply in [each for replies in self._waiting.values() for each in replies]:
             if reply.deadline <= now:
                 reply.time_is_up()
-        left = [reply.deadline for reply in waiting if not reply.is_done]
-        if left and min(left) < self._look_at:  # somebody may have come in between
-            self._arm(min(left))
+        deadline = math.inf
+        for replies in self._waiting.values():
+            # What they wait for may never come, and they need not be remembered until then.
+            replies[:] = [each for each in replies if not each.is_done]
+            deadline = min(deadline, *(each.deadline for each in replies), math.inf)
+        if deadline < self._look_at:
+            self._arm(deadline)
