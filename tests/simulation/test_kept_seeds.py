@@ -10,7 +10,6 @@ KEPT = {
     ),
     8147: ("isolate", "a deposed leader told a producer that its sequence was wrong, and what it had was stored twice"),
     8051: ("lose_power_of_several", "with fsync-all, readers saw what the leader itself had not synced yet"),
-    70655: ("fill_disk", "a save that failed while its broker stopped was reported as an exception nobody heard of"),
 }
 
 
