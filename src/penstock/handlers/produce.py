@@ -292,7 +292,8 @@ def _append(
             raise _NoTransaction
         if header.producer_id < 0:
             raise InvalidRecord("a batch of a transaction needs a producer id")
-    appended = partition.append(batch, header, now_ms, may_gather=True)
+    # Not with acks=0: that a batch was not written can only be told now, by hanging up.
+    appended = partition.append(batch, header, now_ms, may_gather=acks != 0)
     if not appended.is_duplicate:
         traffic = topic.traffic
         traffic.messages_in.value += header.record_count

@@ -438,11 +438,17 @@ async def test_a_gathered_batch_that_could_not_be_written_is_refused(
     assert [node.partition("orders", index).log.next_offset for index in (0, 1)] == [2, 3]
 
 
-async def test_acks_0_is_written_with_the_turn(node: Any) -> None:
+async def test_acks_0_is_never_gathered_so_a_full_disk_is_told_by_hanging_up(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await node.create("orders")
-    for _ in range(3):
-        assert start(node, BY_NAME, {"acks": 0, "topic_data": [to("orders", (0, batch()))]}) is None
-    log = node.partition("orders").log
-    assert (log.next_offset, log.written_end) == (3, 1)
-    await asyncio.sleep(0)
-    assert log.written_end == 3
+    body = {"acks": 0, "topic_data": [to("orders", (0, batch()))]}
+    for written in (1, 2, 3):
+        assert start(node, BY_NAME, body) is None
+        assert node.partition("orders").log.written_end == written
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RealFile, "write_at", full)
+    assert isinstance(start(node, BY_NAME, body), Hangup)
