@@ -16,10 +16,10 @@ from penstock.disk import RealDisk
 from penstock.log.checkpoints import LEADER_EPOCHS, read_saved_offsets
 from penstock.log.directory import CLEAN_STOP
 from penstock.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from penstock.log.partition_log import TOPIC_ID_FILE
 from penstock.log.producers import SNAPSHOT_VERSION, Producers
 from penstock.log.recovery import SNAPSHOT_SUFFIX, TORN_SUFFIX
 from penstock.log.segment import DELETED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from penstock.log.topic_id import TOPIC_ID_FILE
 from penstock.model import NO_TOPIC_ID
 
 _OFFSET_ENTRY = Struct(">II")

@@ -3,7 +3,8 @@
 Called by replication.partition (append, append_replicated, read) and log.directory (open, housekeeping, close).
 Invariants:
 - Only the last segment is written; all others are closed and their indexes are on disk.
-- log_start <= next_offset; neither falls. To cut the end off, LogDirectory.truncate() opens another log in its place.
+- log_start <= next_offset; neither falls, but for a failed write of batches that nobody has heard of. To cut the end
+  off, LogDirectory.truncate() opens another log in its place.
 - After a failed write or fsync nothing is appended again until the log has been reopened and recovered (TRAPS L1).
 - After end() nothing is written here or beside it, and no sync that is still under way says anything.
 - Nothing here awaits: append picks the offset and writes in one turn of the loop; or, where it may gather, has it
@@ -18,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
 from crc32c import crc32c
 
@@ -34,6 +34,7 @@ from penstock.log.producers import Producers, ProducerState
 from penstock.log.reading import NOT_HERE, check_batches, end_of_empty_batches, no_batch, read_segment
 from penstock.log.replicated import ReplicatedBatch, check_replicated, follow
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
+from penstock.log.topic_id import sync_topic_id, write_topic_id
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
 from penstock.records.markers import Marker, encode_marker
@@ -516,37 +517,3 @@ class PartitionLog:
 
 def _say_no_more(_: PenstockError) -> None:
     pass
-
-
-TOPIC_ID_FILE = "partition.metadata"
-
-
-def write_topic_id(disk: Disk, directory: Path, topic_id: TopicId) -> None:
-    """Say whose directory this is. Durable with the log's first sync, before anything in it is acknowledged."""
-    said = f"version: 0\ntopic_id: {topic_id}\n".encode()
-    content = said + f"crc: {crc32c(said):08x}\n".encode()
-    file = disk.open(directory / TOPIC_ID_FILE, create=True)
-    try:
-        file.truncate(len(content))
-        file.write_at(0, (content,))
-    finally:
-        file.close()
-
-
-def sync_topic_id(disk: Disk, directory: Path) -> None:
-    file = disk.open(directory / TOPIC_ID_FILE)
-    try:
-        file.sync()
-    finally:
-        file.close()
-
-
-def read_topic_id(disk: Disk, directory: Path) -> TopicId | None:
-    """Whose directory this is; None if a crash left it unsaid (before the first sync only) or it is damaged."""
-    path = directory / TOPIC_ID_FILE
-    if not disk.exists(path):
-        return None
-    said, mark, checksum = disk.read_file(path).rpartition(b"crc: ")
-    if not mark or checksum != f"{crc32c(said):08x}\n".encode():
-        return None
-    return UUID(said.decode().splitlines()[1].removeprefix("topic_id: "))

@@ -23,7 +23,7 @@ from penstock.disk import Disk
 from penstock.errors import StorageFailed, StorageUnavailable
 from penstock.log.aborted import AbortedDigest, AbortedTransactions, write_aborted
 from penstock.log.checkpoints import LeaderEpochs
-from penstock.log.partition_log import TOPIC_ID_FILE, LogState, sync_topic_id
+from penstock.log.partition_log import LogState
 from penstock.log.producers import Producers, decode_digests
 from penstock.log.replicated import follow, marker_of
 from penstock.log.segment import (
@@ -35,6 +35,7 @@ from penstock.log.segment import (
     Segment,
 )
 from penstock.log.swap import recover_swaps
+from penstock.log.topic_id import TOPIC_ID_FILE, sync_topic_id
 from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
 

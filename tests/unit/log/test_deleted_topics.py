@@ -12,7 +12,7 @@ from penstock.config import TopicConfig
 from penstock.disk import RealDisk
 from penstock.errors import UnknownTopicOrPartition
 from penstock.log.directory import LogRequest
-from penstock.log.partition_log import read_topic_id
+from penstock.log.topic_id import read_topic_id
 from penstock.model import Offset, TopicPartition
 
 

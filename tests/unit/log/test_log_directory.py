@@ -14,7 +14,7 @@ from penstock.disk import RealDisk
 from penstock.errors import StorageFailed
 from penstock.log.checkpoints import LOG_STARTS
 from penstock.log.directory import LogRequest
-from penstock.log.partition_log import TOPIC_ID_FILE, read_topic_id
+from penstock.log.topic_id import TOPIC_ID_FILE, read_topic_id
 from penstock.model import Offset
 
 

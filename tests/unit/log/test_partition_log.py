@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.unit.log.making import HOUR, NOW, all_values, append, fill, make_batch, open_at
 
-from penstock.log.partition_log import TOPIC_ID_FILE
+from penstock.log.topic_id import TOPIC_ID_FILE
 from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import read_header
 

@@ -12,8 +12,8 @@ from tests.unit.log.making import AT, TOPIC_ID, all_values, append, open_at
 from tests.unit.log.recovering import BATCH, SEGMENT, fill, log_file
 
 from penstock.disk import RealDisk
-from penstock.log.partition_log import read_topic_id, sync_topic_id
 from penstock.log.recovery import REWRITE_BYTES_MAX, SNAPSHOT_SUFFIX
+from penstock.log.topic_id import read_topic_id, sync_topic_id
 
 
 @pytest.fixture

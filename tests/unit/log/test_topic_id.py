@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.unit.log.making import TOPIC_ID
 
 from penstock.disk import RealDisk
-from penstock.log.partition_log import TOPIC_ID_FILE, read_topic_id, write_topic_id
+from penstock.log.topic_id import TOPIC_ID_FILE, read_topic_id, write_topic_id
 
 
 def test_a_directory_says_which_topic_it_belongs_to(tmp_path: Path) -> None:
