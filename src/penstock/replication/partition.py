@@ -194,8 +194,8 @@ class Partition:
         """With `may_gather`, have the log settled before anybody is told of the batch."""
         if not self.is_leader:
             raise self.not_leader()
-        # A leader whose followers have all fallen behind commits what it appends, so that has to be in its file.
-        may_gather = may_gather and (self.is_sole or self.in_sync_count > 1)
+        # With followers, producers wait for them and not for our file: a write that fails has to be told at once.
+        may_gather = may_gather and self.is_sole
         try:
             appended = self.log.append(batch, header, self.leader_epoch, now_ms, may_gather=may_gather)
         except OutOfOrderSequence as gap:
