@@ -68,6 +68,13 @@ async def test_a_producer_is_answered_when_all_in_sync_have_its_batch(partition:
     assert partition.log.durable_offset == 0, "three copies do without an fsync"
 
 
+async def test_with_followers_every_batch_is_written_at_once(partition: Partition) -> None:
+    for written in (1, 2, 3):
+        view, header = make_batch("a")
+        partition.append(view, header, NOW, may_gather=True)
+        assert partition.log.written_end == written
+
+
 async def test_acks_1_waits_for_nobody(partition: Partition) -> None:
     assert partition.safe(send(partition), 1) is None
     assert partition.high_watermark == 0
