@@ -23,7 +23,7 @@ from penstock.testing import EmbeddedBroker
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "spark"))
 
-from guarded_door import GuardedDoor, make_certificates
+from guarded_door import APART, GuardedDoor, make_certificates
 
 USER, PASSWORD = "gateway", "pen=cil,s"
 NODES = 3
@@ -33,11 +33,15 @@ PIECE_BYTES = 64 * 1024
 
 
 class ClusterDoor(GuardedDoor):
-    """The door of one broker of several."""
+    """The door of one broker of several. It counts who is turned away, so strangers must not find it."""
 
     def __init__(self, **how: Any) -> None:
-        super().__init__(**how)
+        super().__init__(host=APART, **how)
         self.turned_away: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"{APART}:{self.port}"
 
     def _serve(self, raw: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -99,6 +103,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             door = closing.enter_context(made)
             settings = {
                 "node.id": str(node),
+                "listeners": f"{APART}:0",
                 "advertised.listeners": door.address,
                 "penstock.metadata": f"sqlite:{root / 'metadata.db'}",
                 "default.replication.factor": str(NODES),

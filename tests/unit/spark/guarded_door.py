@@ -16,9 +16,9 @@ from penstock.wire.messages import decode_response, encode_response
 # It lies with the tests of our own connection.
 sys.path.insert(0, str(Path(__file__).parent / "fetching"))
 
-from scripted_broker import AUTHENTICATE, HANDSHAKE, ScriptedBroker, _exactly, _Session, make_certificates
+from scripted_broker import APART, AUTHENTICATE, HANDSHAKE, ScriptedBroker, _exactly, _Session, make_certificates
 
-__all__ = ["GuardedDoor", "make_certificates"]
+__all__ = ["APART", "GuardedDoor", "make_certificates"]
 
 DEADLINE_S = 30.0
 

@@ -21,14 +21,17 @@ from penstock.wire.messages import encode_response
 HANDSHAKE, AUTHENTICATE = 17, 36
 METADATA_VERSION = 5
 ITERATIONS = 4096
+# A loopback address no other test's broker listens on: whatever client outlived its own broker does not find us here,
+# even if we were given the port that one had.
+APART = "127.0.0.7"
 
 
 def make_certificates(directory: Path) -> tuple[Path, Path]:
-    """A certificate for localhost that signs itself, and its key."""
+    """A certificate for localhost and APART that signs itself, and its key."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key),
+         "-subj", "/CN=localhost", "-addext", f"subjectAltName=DNS:localhost,IP:{APART}", "-keyout", str(key),
          "-out", str(certificate)],
         check=True, capture_output=True, timeout=30,
     )  # fmt: skip
@@ -47,9 +50,11 @@ class ScriptedBroker:
         hangs_up_at_tls: bool = False,
         silent_after: int | None = None,
         other_port: int | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         """`silent_after` so many answers it says no more, nor hangs up; `other_port` is a second broker's."""
         self.silent_after, self.other_port = silent_after, other_port
+        self.host = host
         self.mechanisms, self.users = mechanisms, users or {}
         self.is_honest = is_honest
         self.served = 0
@@ -64,7 +69,7 @@ class ScriptedBroker:
                 self._context.load_verify_locations(certificates[0])
 
     def __enter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((self.host, 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
