@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from ..peers.model import HOST, Driver, Node, Plan, free_port
 from ..peers.running import running
 from . import driving
-from .drivers.job import Job, percentiles
+from .drivers.job import TICKS_PER_S, Job, percentiles, schedule
 from .rounds import Say, scratch
 
 BLOCK = b"x" * (1 << 20)
@@ -24,7 +25,7 @@ WRITE_BYTES = 1 << 30
 SYNCS = 500
 SYNC_BYTES = 4_096
 MESSAGES = 2_000_000
-LATENCY_RATE, LATENCY_MESSAGES = 10_000, 100_000
+LATENCY_RATE, LATENCY_MESSAGES, MESSAGE_BYTES = 10_000, 100_000, 100
 QUICK_DIVISOR = 100
 NULL_BROKER = Path(__file__).parent / "null_broker.py"
 
@@ -76,6 +77,27 @@ def fsync(divisor: int) -> dict[str, float]:
     return {"syncs_per_s": len(taken_ms) / sum(taken_ms) * 1000, **percentiles(taken_ms)}
 
 
+def fsync_at_rate(divisor: int) -> dict[str, float]:
+    """The latency workload with nothing in it but the disk: whatever is due is written and synced, again and again.
+
+    Each message counts from when it was due. So a sync that takes long is felt by all that fell due meanwhile, as a
+    broker's clients would feel it; one sync after another counts it once.
+    """
+    due_s = [after_s for after_s, _ in schedule(LATENCY_RATE, LATENCY_MESSAGES // divisor)]
+    content = BLOCK[: MESSAGE_BYTES * LATENCY_RATE // TICKS_PER_S]
+    taken_ms: list[float] = []
+    with scratch() as folder, (folder / "file").open("wb", buffering=0) as file:
+        began = time.monotonic()
+        while (first := len(taken_ms)) < len(due_s):
+            time.sleep(max(0, began + due_s[first] - time.monotonic()))
+            end = max(first + 1, bisect_right(due_s, time.monotonic() - began))
+            file.write(content * (end - first))
+            os.fdatasync(file.fileno())
+            done_s = time.monotonic() - began
+            taken_ms += [(done_s - at_s) * 1000 for at_s in due_s[first:end]]
+    return percentiles(taken_ms[len(due_s) // 10 :])
+
+
 def null_broker(divisor: int) -> dict[str, float]:
     """The produce workload of 100-byte messages against a server that throws them away."""
     worked, cpu_s = _against_nobody(Job("produce-only", "", count=MESSAGES // divisor, acks="1"))
@@ -110,6 +132,7 @@ LIMITS: dict[str, Callable[[int], dict[str, float]]] = {
     "loopback-tcp": loopback_tcp,
     "page-cache-write": page_cache_write,
     "fsync": fsync,
+    "fsync-10k": fsync_at_rate,
     "librdkafka-null-broker": null_broker,
     "librdkafka-null-broker-10k": null_broker_latency,
 }

@@ -65,11 +65,15 @@ def _to_limit(workload: str, metric: str, limit: str, figure: str) -> Callable[[
     return reached
 
 
-def _beyond_fsync(report: Report) -> float | None:
+def _beyond(limit: str) -> Callable[[Report], float | None]:
     """Milliseconds of our P99 that are not the disk's."""
-    ours = _median(report, "latency-produce-10k", "p99_ms")
-    disk = report.get("limits", {}).get("fsync", {}).get("p99_ms")
-    return None if ours is None or disk is None else ours - disk["median"]
+
+    def reached(report: Report) -> float | None:
+        ours = _median(report, "latency-produce-10k", "p99_ms")
+        disk = report.get("limits", {}).get(limit, {}).get("p99_ms")
+        return None if ours is None or disk is None else ours - disk["median"]
+
+    return reached
 
 
 def _growth(report: Report) -> float | None:
@@ -125,7 +129,8 @@ TARGETS = (
     Target(
         "the same, neither synced", AGAINST_KAFKA, 0.5, False, _to_kafka("latency-produce-10k", "p99_ms", "page-cache")
     ),
-    Target("the same, ms above the disk's own P99", "fsync", 2.0, False, _beyond_fsync),
+    Target("the same, ms above the disk's own P99, one sync after another", "fsync", 2.0, False, _beyond("fsync")),
+    Target("the same, ms above the disk's own P99 at that rate", "fsync", 2.0, False, _beyond("fsync-10k")),
     Target(
         "end-to-end P99 at 10,000/s",
         AGAINST_KAFKA,
