@@ -106,12 +106,19 @@ def produce_frame(
     return frame(ApiKey.PRODUCE, 9, correlation_id, acks=acks, timeout=30_000, topic_data=data, **more)
 
 
+def fetch_body(topic: str, size_max: int = 16 << 20, **more: Any) -> dict[str, Any]:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": size_max}
+    topics = [{"topic": topic, "partitions": [partition]}]
+    return {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": size_max, "topics": topics, **more}
+
+
 class Frames:
     """How frames are made and read, for tests that hold them in hand."""
 
     make = staticmethod(frame)
     decode = staticmethod(decode)
     produce = staticmethod(produce_frame)
+    fetch_body = staticmethod(fetch_body)
 
 
 @pytest.fixture
