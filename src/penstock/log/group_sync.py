@@ -1,7 +1,8 @@
 """Many appends, one fsync: everyone who waits for a log to be durable shares the next sync.
 
 Called by log.partition_log. At most one sync of a log is under way; what is appended meanwhile joins the next one.
-A sync starts at the end of the loop turn that asked for it, so that all appends of that turn are in it.
+A sync starts at the end of the first loop turn that brought nobody new, so that whoever comes together shares it: where
+many wait, those that one sync answered come again one by one, and would each begin another.
 After stop() no sync is ever started again: one that succeeds after one that failed proves nothing (TRAPS L1).
 """
 
@@ -11,6 +12,10 @@ from typing import NamedTuple
 
 from penstock.disk import Disk
 from penstock.model import Offset
+
+# While each turn brings somebody new. The first of them waits for so many turns at most, and every sync costs as much
+# processor time as several requests.
+TURNS_MAX = 8
 
 
 class SyncWork(NamedTuple):
@@ -22,6 +27,7 @@ class SyncWork(NamedTuple):
 
 class GroupSync:
     __slots__ = (
+        "_brought",
         "_disk",
         "_failed",
         "_job",
@@ -47,6 +53,7 @@ class GroupSync:
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
         self._job: asyncio.Future[None] | None = None
+        self._brought = False  # whether this turn brought somebody who shares the next sync
         self._stopped: BaseException | None = None
         self.durable_offset = durable_offset
         self.observe_ms: Callable[[float], None] = _ignore
@@ -57,6 +64,7 @@ class GroupSync:
         One future for all who wait for the same sync: add a callback, or shield it before awaiting it.
         """
         if self._next is not None and offset > self.durable_offset:
+            self._brought = True
             return self._next
         loop = asyncio.get_running_loop()
         if offset <= self.durable_offset:
@@ -66,9 +74,10 @@ class GroupSync:
         if self._stopped is not None:
             return _failed(loop.create_future(), self._stopped)
         self._next = loop.create_future()
+        self._brought = self._running is not None  # who is alone waits for nobody
         if self._running is None:
             self._running = self._next
-            loop.call_soon(self._start)
+            loop.call_soon(self._gather, TURNS_MAX)
         return self._next
 
     def stop(self, error: BaseException) -> None:
@@ -84,6 +93,13 @@ class GroupSync:
         if self._job is not None:
             await asyncio.wait((self._job,))
             self._job.result()
+
+    def _gather(self, turns: int) -> None:
+        if turns and self._brought:
+            self._brought = False
+            asyncio.get_running_loop().call_soon(self._gather, turns - 1)
+        else:
+            self._start()
 
     def _start(self) -> None:
         if self._next is None:
@@ -108,7 +124,9 @@ class GroupSync:
         self.durable_offset = max(self.durable_offset, upto)
         if self._running is not None and not self._running.done():
             self._running.set_result(None)
-        self._start()
+        # Those who are answered now may come again at once.
+        self._brought = True
+        self._gather(TURNS_MAX)
 
 
 def _failed(waiting: asyncio.Future[None], error: BaseException) -> asyncio.Future[None]:

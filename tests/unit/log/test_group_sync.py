@@ -8,7 +8,7 @@ import pytest
 
 from penstock.disk import RealDisk
 from penstock.errors import StorageFailed
-from penstock.log.group_sync import GroupSync, SyncWork
+from penstock.log.group_sync import TURNS_MAX, GroupSync, SyncWork
 from penstock.model import Offset
 
 
@@ -74,6 +74,48 @@ async def test_all_appends_of_a_turn_share_one_sync() -> None:
     await asyncio.gather(*waits)
     assert log.sync.durable_offset == 50
     assert log.syncs == [50]
+
+
+async def test_who_is_alone_waits_for_nobody() -> None:
+    log = Written()
+    log.write()
+    await turns(1)
+    assert log.syncs == [1]
+
+
+async def test_whoever_comes_turn_after_turn_shares_the_sync_of_the_first() -> None:
+    log = Written()
+    waits = [log.write(), log.write()]
+    for _ in range(TURNS_MAX - 2):
+        await turns(1)
+        waits.append(log.write())
+    assert log.syncs == []
+    await turns(3)  # of which the first brings the last of them, and the second nobody
+    assert log.syncs == [len(waits)]
+    log.gates[0].set()
+    await asyncio.gather(*waits)
+
+
+async def test_a_sync_is_not_put_off_for_ever() -> None:
+    log = Written()
+    log.write()
+    for _ in range(2 * TURNS_MAX):
+        log.write()
+        await turns(1)
+    assert len(log.syncs) == 1
+    assert log.syncs[0] < log.next_offset
+
+
+async def test_those_who_come_again_share_the_sync_of_those_who_waited_meanwhile() -> None:
+    log = Written()
+    first = log.write()
+    await turns()
+    log.write()
+    first.add_done_callback(lambda _: log.write())
+    log.gates[0].set()
+    await first
+    await turns(TURNS_MAX)
+    assert log.syncs == [1, 3]
 
 
 async def test_what_comes_during_a_sync_shares_the_next() -> None:
