@@ -77,7 +77,9 @@ class Client:
         line = self._process.stdout.readline().strip()
         if not line:
             self._complaints.seek(0)
-            raise ClientFailed(f"{self._act}: {self._complaints.read()[-LAST_WORDS_MAX:].strip()}")
+            # Of a traceback the last line says what happened; the others tell where this machine has its files.
+            last = (self._complaints.read().strip().splitlines() or ["it ended without a word"])[-1]
+            raise ClientFailed(f"{self._act}: {last[-LAST_WORDS_MAX:]}")
         return line
 
 
