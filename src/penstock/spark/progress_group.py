@@ -65,6 +65,7 @@ class ProgressGroup:
         self._done: Position | None = None
         self._is_urgent = False
         self._may_search = False
+        self._is_committing = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -79,6 +80,8 @@ class ProgressGroup:
                 return
             self._run_token, self._group, self._may_search = token, None, True
             self._changed.notify_all()
+            # A commit that is still on its way could arrive after the task's, and take its token away again.
+            self._changed.wait_for(lambda: not self._is_committing, SETTLE_DEADLINE_S)
 
     def told(self, position: "Position") -> None:
         """All before `position` is done. Returns at once."""
@@ -119,16 +122,28 @@ class ProgressGroup:
                 client = client or self._open_client()
                 group = self._group or self._find(client, position)
                 if group is not None:
-                    client.commit(group, position.offsets, position.query)
-                    with self._changed:
-                        self._done = position
-                        self._changed.notify_all()
+                    self._commit(client, group, position)
                 else:
                     pause_s, search_pause_s = search_pause_s, min(search_pause_s * 2, SEARCH_INTERVAL_S_MAX)
             except Exception as error:  # whatever it is, the query is not to suffer from it
                 if str(error) != last_error:
                     log.warning("the query's progress was not committed to a group, will try again: %s", error)
                 last_error = str(error)
+
+    def _commit(self, client: GroupClient, group: str, position: "Position") -> None:
+        with self._changed:
+            if self._group != group:  # a batch was planned meanwhile
+                return
+            self._is_committing = True
+        is_done = False
+        try:
+            client.commit(group, position.offsets, position.query)
+            is_done = True
+        finally:
+            with self._changed:
+                self._is_committing = False
+                self._done = position if is_done else self._done
+                self._changed.notify_all()
 
     def _find(self, client: GroupClient, position: "Position") -> str | None:
         token = self._run_token or position.query

@@ -94,6 +94,36 @@ def test_a_query_that_got_another_name_leaves_its_old_group_alone(groups: Groups
     assert not progress.must_announce
 
 
+def test_a_commit_that_is_on_its_way_arrives_before_the_tasks_of_a_batch_announce_it(groups: Groups):
+    """Else it would take their token away, and the group would not be found until the next batch."""
+    groups.commit("spark-daily", {A0: 5}, "token")
+    begun, goes_on, planned = threading.Event(), threading.Event(), threading.Event()
+    commit = groups.commit
+
+    def slow(group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        begun.set()
+        assert goes_on.wait(30)
+        commit(group, offsets, metadata)
+
+    groups.commit = slow
+    progress = ProgressGroup(lambda: groups, None)
+    progress.may_search()
+    progress.told(at(5))
+    assert begun.wait(30)
+
+    def plan() -> None:
+        progress.announced("this run's")
+        planned.set()
+
+    thread = threading.Thread(target=plan)
+    thread.start()
+    assert not planned.wait(0.2)
+    goes_on.set()
+    thread.join(30)
+    assert planned.is_set()
+    assert len(groups.commits) == 2, "the one that was on its way"
+
+
 def test_without_a_token_no_group_is_looked_for(groups: Groups):
     groups.commits.append(("spark-stranger", {A0: 1}, ""))
     progress = ProgressGroup(lambda: groups, None)
