@@ -34,12 +34,13 @@ from penstock.log.checkpointing import Checkpointing
 from penstock.log.checkpoints import LeaderEpochs, SavedOffset
 from penstock.log.clean_stop import CLEAN_STOP, clean_end, decode_ends, encode_ends
 from penstock.log.cutting import cut_files, find_cut
-from penstock.log.partition_log import LogState, PartitionLog
+from penstock.log.partition_log import PartitionLog
 from penstock.log.points import Points, names_log
 from penstock.log.producers import Producers
 from penstock.log.recovery import CleanEnd, KnownPoints, failure_to_open, open_log
 from penstock.log.retention import start_after_retention
 from penstock.log.segment import Segment
+from penstock.log.state import LogState
 from penstock.log.topic_id import TOPIC_ID_FILE, read_topic_id, sync_topic_id, write_topic_id
 from penstock.model import Offset, TopicId, TopicPartition
 

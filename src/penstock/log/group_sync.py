@@ -49,7 +49,8 @@ class GroupSync:
         self._disk = disk
         self._prepare = prepare
         self._failed = failed
-        # What everyone who asks before the next sync starts is given; and the same for the one under way.
+        # What everyone who asks before the next sync starts is given; and the same for the one under way, or just ended
+        # while we look whether those it answered come again.
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Future[None] | None = None
         self._job: asyncio.Future[None] | None = None

@@ -14,9 +14,7 @@ Invariants:
 
 import asyncio
 import logging
-from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,15 +23,15 @@ from crc32c import crc32c
 from penstock.config import TopicConfig
 from penstock.disk import Disk
 from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, StorageFailed
-from penstock.log.aborted import AbortedTransaction, AbortedTransactions
-from penstock.log.checkpoints import LeaderEpochs
+from penstock.log.aborted import AbortedTransaction
 from penstock.log.gathering import BATCH_BYTES_MAX, GATHERED_BYTES_MAX, Gathering
 from penstock.log.group_sync import GroupSync, SyncWork
 from penstock.log.one_by_one import OneByOne
-from penstock.log.producers import Producers, ProducerState
-from penstock.log.reading import NOT_HERE, check_batches, end_of_empty_batches, no_batch, read_segment
+from penstock.log.producers import ProducerState
+from penstock.log.reading import read_segments
 from penstock.log.replicated import ReplicatedBatch, check_replicated, follow
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
+from penstock.log.state import LogState
 from penstock.log.topic_id import sync_topic_id, write_topic_id
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
@@ -41,23 +39,7 @@ from penstock.records.markers import Marker, encode_marker
 
 logger = logging.getLogger(__name__)
 
-_NOWHERE = Offset(0)
 _NOTHING = Offset(-1)
-
-
-@dataclass(slots=True)
-class LogState:
-    """What opening or recovering a log found on disk."""
-
-    segments: list[Segment]
-    log_start: Offset
-    durable_offset: Offset
-    producers: Producers
-    epochs: LeaderEpochs
-    has_directory: bool
-    aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
-    # The newest of the producers' snapshots that the next recovery would begin with; 0 for none.
-    snapshot_offset: Offset = _NOWHERE
 
 
 class Appended(NamedTuple):
@@ -423,43 +405,14 @@ class PartitionLog:
         if cached_only and self._damage_is_told:
             return None  # what was found damaged on the disk is in the page cache by now, where nobody checks it
         try:
-            return self._read(offset, size_max, end, at_least_one, cached_only)
+            interval = self.config.index_interval_bytes
+            return read_segments(self.segments, self._bases, offset, size_max, end, interval, at_least_one, cached_only)
         except (CorruptMessage, OSError) as error:
             if self.is_ended and self.failure is not None:
                 raise self.failure from error  # its files are another log's by now
             if isinstance(error, CorruptMessage):
                 self.tell_damage(error)
             raise
-
-    def _read(
-        self, offset: Offset, size_max: int, end: Offset, at_least_one: bool, cached_only: bool
-    ) -> memoryview | None:
-        segments, interval = self.segments, self.config.index_interval_bytes
-        slot = max(min(bisect_right(self._bases, offset), len(segments)) - 1, 0)
-        while slot and segments[slot].base_offset > offset:  # old segments went between the two lines above
-            slot -= 1
-        empty = memoryview(b"")
-        while slot < len(segments) and offset < end:
-            segment = segments[slot]
-            # Asked first: only of a segment that was closed before we looked is the end known to stand still.
-            is_closed = slot + 1 < len(segments)
-            found = NOT_HERE
-            if segment.next_offset > offset:
-                found = read_segment(segment, offset, size_max, end, interval, at_least_one, cached_only)
-                if found is NOT_HERE and is_closed and segment.next_offset <= end:
-                    # Compaction leaves holes in a segment, never at its end: these records are lost.
-                    raise no_batch(segment, segment.size)
-            if found is NOT_HERE:
-                slot += 1
-                continue
-            if found and not cached_only:
-                check_batches(segment, found)
-            beyond = end_of_empty_batches(found) if found else None
-            if beyond is None:
-                return found
-            # librdkafka takes an answer of nothing but emptied batches for one too small to hold a message.
-            empty, offset = found, beyond
-        return empty
 
     def tell_damage(self, error: PenstockError) -> None:
         """Somebody has read what cannot be: said once, to the operator and to whoever can do something about it."""

@@ -1,4 +1,4 @@
-"""Finding batches in one segment: from an offset on, below an end, as they lie in the file.
+"""Finding batches in a log's segments: from an offset on, below an end, as they lie in the file.
 
 Called by log.partition_log, on the loop with what the page cache holds, on an I/O thread with what the disk holds.
 Laws:
@@ -10,6 +10,7 @@ Laws:
   when a log is opened.
 """
 
+from bisect import bisect_right
 from struct import Struct
 
 from penstock.errors import CorruptMessage
@@ -167,3 +168,44 @@ def _position_below(segment: Segment, end: Offset, cached_only: bool) -> int | N
         promised = None
         position += batch_length + 12
     return position
+
+
+def read_segments(
+    segments: list[Segment],
+    bases: list[int],
+    offset: Offset,
+    size_max: int,
+    end: Offset,
+    interval: int,
+    at_least_one: bool,
+    cached_only: bool,
+) -> memoryview | None:
+    """The first batches from `offset` on, below `end`, wherever they lie. `bases` are where the segments begin.
+
+    Also called on an I/O thread, while the loop adds and takes away segments.
+    """
+    slot = max(min(bisect_right(bases, offset), len(segments)) - 1, 0)
+    while slot and segments[slot].base_offset > offset:  # old ones went after `bases` was made
+        slot -= 1
+    empty = memoryview(b"")
+    while slot < len(segments) and offset < end:
+        segment = segments[slot]
+        # Asked first: only of a segment that was closed before we looked is the end known to stand still.
+        is_closed = slot + 1 < len(segments)
+        found = NOT_HERE
+        if segment.next_offset > offset:
+            found = read_segment(segment, offset, size_max, end, interval, at_least_one, cached_only)
+            if found is NOT_HERE and is_closed and segment.next_offset <= end:
+                # Compaction leaves holes in a segment, never at its end: these records are lost.
+                raise no_batch(segment, segment.size)
+        if found is NOT_HERE:
+            slot += 1
+            continue
+        if found and not cached_only:
+            check_batches(segment, found)
+        beyond = end_of_empty_batches(found) if found else None
+        if beyond is None:
+            return found
+        # librdkafka takes an answer of nothing but emptied batches for one too small to hold a message.
+        empty, offset = found, beyond
+    return empty

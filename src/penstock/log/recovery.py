@@ -23,7 +23,6 @@ from penstock.disk import Disk
 from penstock.errors import StorageFailed, StorageUnavailable
 from penstock.log.aborted import AbortedDigest, AbortedTransactions, write_aborted
 from penstock.log.checkpoints import LeaderEpochs
-from penstock.log.partition_log import LogState
 from penstock.log.producers import Producers, decode_digests
 from penstock.log.replicated import follow, marker_of
 from penstock.log.segment import (
@@ -34,6 +33,7 @@ from penstock.log.segment import (
     TXN_INDEX_SUFFIX,
     Segment,
 )
+from penstock.log.state import LogState
 from penstock.log.swap import recover_swaps
 from penstock.log.topic_id import TOPIC_ID_FILE, sync_topic_id
 from penstock.model import LeaderEpoch, Offset

@@ -135,14 +135,12 @@ class ProgressGroup:
             if self._group != group:  # a batch was planned meanwhile
                 return
             self._is_committing = True
-        is_done = False
         try:
             client.commit(group, position.offsets, position.query)
-            is_done = True
+            self._done = position
         finally:
             with self._changed:
                 self._is_committing = False
-                self._done = position if is_done else self._done
                 self._changed.notify_all()
 
     def _find(self, client: GroupClient, position: "Position") -> str | None:
