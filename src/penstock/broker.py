@@ -118,6 +118,7 @@ class Broker:
         self.transactions = TransactionCoordinator(config, self.clock, self._new_producer_id, self._marker_sender.write)
         self._inquiries = TransactionInquiries(self.image, self.node_id, self.transactions, self._peers("transactions"))
         self.listener = Listener(config, self.clock, self.metrics, self.quotas)
+        self.disk.traffic = lambda: self.listener.received_bytes
         self.bound = Endpoint("", 0)  # where we listen
         self.endpoint = Endpoint("", 0)  # what clients are told, which may be another address on the way to us
         self.http_endpoint: Endpoint | None = None

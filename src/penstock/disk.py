@@ -3,7 +3,7 @@
 Called by log, cluster.sqlite_store and broker; nothing else opens a file of the data directory.
 Laws:
 - On the event loop only `write_at` (into the page cache) and `read_cached` (out of it) may be called.
-- `read` and `sync` block: they run on the I/O threads, through `Disk.run`.
+- `read` and `sync` block: they run on the I/O threads, through `Disk.run`; or where `Disk.run_brief` lets them.
 - A created or renamed file is not there after a power failure until `sync_directory` has returned.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import threading
@@ -19,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
+
+from penstock.brief_work import BriefWork
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -73,6 +76,13 @@ class Disk(Protocol):
     def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
         """Run blocking work on an I/O thread."""
         ...
+
+    def run_brief(self, work: Callable[[], T], *, is_loop_free: bool) -> "asyncio.Future[T]":
+        """Run a small sync: on a thread; or at once, on a loop that nobody else wants, while the disk is quick."""
+        ...
+
+    # Grows with whatever the broker is asked for: the same a turn later means that nobody wanted the loop.
+    traffic: Callable[[], int]
 
     def close(self) -> None: ...
 
@@ -159,6 +169,10 @@ class IoThreads:
         self._unfinished = 0
         self._is_closed = False
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._unfinished
+
     def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         if self._is_closed:
             raise RuntimeError("the disk is closed")
@@ -206,6 +220,9 @@ class IoThreads:
 class RealDisk:
     def __init__(self) -> None:
         self._threads = IoThreads(IO_THREADS)
+        self._brief = BriefWork()
+        # Until somebody tells, the loop is taken to be wanted all the time.
+        self.traffic: Callable[[], int] = itertools.count().__next__
 
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -258,6 +275,11 @@ class RealDisk:
 
     def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
         return self._threads.run(partial(work, *arguments) if arguments else work)
+
+    def run_brief(self, work: Callable[[], T], *, is_loop_free: bool) -> "asyncio.Future[T]":
+        if is_loop_free and self._threads.is_idle and self._brief.may_run_here():
+            return self._brief.run_here(work)
+        return self.run(self._brief.timed, work)
 
     def close(self) -> None:
         self._threads.close()

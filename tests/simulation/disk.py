@@ -125,6 +125,8 @@ class SimulatedDisk:
         self._chance = random.Random(seed)
         self._root = _DirectoryNode()
         self._free_bytes = capacity_bytes
+        self.traffic: Callable[[], int] = lambda: 0
+        self._is_next_at_once = False
 
     def power_loss(self) -> None:
         """Forget what was in memory only. Files that were open are of the past: close them or let them go."""
@@ -226,6 +228,19 @@ class SimulatedDisk:
                 done.exception()
 
         loop.call_soon(run)
+        return done
+
+    def run_brief(self, work: Callable[[], T], *, is_loop_free: bool) -> "asyncio.Future[T]":
+        """In turns at once and later, so that both are met."""
+        self._is_next_at_once = not self._is_next_at_once
+        if not (is_loop_free and self._is_next_at_once):
+            return self.run(work)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+            done.exception()
         return done
 
     def close(self) -> None:

@@ -122,9 +122,12 @@ class Faults:
         }
 
     def _leases_are_fresh(self) -> bool:
-        """Nobody's is about to end: whoever lives, and reaches the store, renews it three times as often."""
+        """Nobody's is about to end: whoever lives, and is answered by the store, renews it three times as often."""
         now = self.world.now()
-        return all(ends_at - now > ttl_s * FRESH_SHARE for ends_at, ttl_s in self.cluster.store.leases.values())
+        is_calm = all(node.store is None or not node.store.lost_answer_chance for node in self.cluster.nodes)
+        return is_calm and all(
+            ends_at - now > ttl_s * FRESH_SHARE for ends_at, ttl_s in self.cluster.store.leases.values()
+        )
 
     def _tell(self, what: str) -> None:
         self.world.tell(f"FAULT {what}")

@@ -106,6 +106,7 @@ class WatchedDisk:
     def __init__(self, disk: Disk, watch: Watch) -> None:
         self._disk = disk
         self._watch = watch
+        self.traffic = disk.traffic
 
     def open(self, path: Path, *, create: bool = False) -> File:
         is_new = create and not self._disk.exists(path)
@@ -159,6 +160,9 @@ class WatchedDisk:
 
     def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
         return self._disk.run(work, *arguments)
+
+    def run_brief(self, work: Callable[[], T], *, is_loop_free: bool) -> "asyncio.Future[T]":
+        return self._disk.run_brief(work, is_loop_free=is_loop_free)
 
     def close(self) -> None:
         self._disk.close()

@@ -2,7 +2,8 @@
 
 Called by log.partition_log. At most one sync of a log is under way; what is appended meanwhile joins the next one.
 A sync starts at the end of the first loop turn that brought nobody new, so that whoever comes together shares it: where
-many wait, those that one sync answered come again one by one, and would each begin another.
+many wait, those that one sync answered come again one by one, and would each begin another. If that turn brought
+nothing for anybody else either, the loop is free, and the disk may run the sync right there.
 After stop() no sync is ever started again: one that succeeds after one that failed proves nothing (TRAPS L1).
 """
 
@@ -19,10 +20,11 @@ TURNS_MAX = 8
 
 
 class SyncWork(NamedTuple):
-    """What one sync makes durable: run `job` on an I/O thread, and everything below `upto` is safe."""
+    """What one sync makes durable: once `job`, which blocks, has run, everything below `upto` is safe."""
 
     upto: Offset
     job: Callable[[], None]
+    is_brief: bool = False  # one file, nothing else
 
 
 class GroupSync:
@@ -75,10 +77,10 @@ class GroupSync:
         if self._stopped is not None:
             return _failed(loop.create_future(), self._stopped)
         self._next = loop.create_future()
-        self._brought = self._running is not None  # who is alone waits for nobody
+        self._brought = True
         if self._running is None:
             self._running = self._next
-            loop.call_soon(self._gather, TURNS_MAX)
+            loop.call_soon(self._gather, TURNS_MAX, self._disk.traffic())
         return self._next
 
     def stop(self, error: BaseException) -> None:
@@ -95,14 +97,15 @@ class GroupSync:
             await asyncio.wait((self._job,))
             self._job.result()
 
-    def _gather(self, turns: int) -> None:
+    def _gather(self, turns: int, traffic_before: int) -> None:
+        traffic = self._disk.traffic()
         if turns and self._brought:
             self._brought = False
-            asyncio.get_running_loop().call_soon(self._gather, turns - 1)
+            asyncio.get_running_loop().call_soon(self._gather, turns - 1, traffic)
         else:
-            self._start()
+            self._start(is_loop_free=traffic == traffic_before)
 
-    def _start(self) -> None:
+    def _start(self, *, is_loop_free: bool) -> None:
         if self._next is None:
             self._running = None
             return
@@ -112,8 +115,14 @@ class GroupSync:
             self._running = None
             return
         began = asyncio.get_running_loop().time()
-        done = self._job = self._disk.run(work.job)
-        done.add_done_callback(lambda future: self._finish(work.upto, began, future))
+        if work.is_brief:
+            done = self._job = self._disk.run_brief(work.job, is_loop_free=is_loop_free)
+        else:
+            done = self._job = self._disk.run(work.job)
+        if done.done():
+            self._finish(work.upto, began, done)
+        else:
+            done.add_done_callback(lambda future: self._finish(work.upto, began, future))
 
     def _finish(self, upto: Offset, began: float, done: "asyncio.Future[None]") -> None:
         error = done.exception() if not done.cancelled() else asyncio.CancelledError()
@@ -127,7 +136,7 @@ class GroupSync:
             self._running.set_result(None)
         # Those who are answered now may come again at once.
         self._brought = True
-        self._gather(TURNS_MAX)
+        self._gather(TURNS_MAX, self._disk.traffic())
 
 
 def _failed(waiting: asyncio.Future[None], error: BaseException) -> asyncio.Future[None]:

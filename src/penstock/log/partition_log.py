@@ -327,7 +327,7 @@ class PartitionLog:
                 disk.sync_directory(directory.parent)
 
         # A segment still being written is dirty again with its next append; the list above is only this round's.
-        return SyncWork(self.next_offset, job)
+        return SyncWork(self.next_offset, job, is_brief=len(segments) == 1 and epochs is None and not stale)
 
     def _sync_failed(self, error: BaseException) -> BaseException:
         if self.is_ended and self.failure is not None:

@@ -242,6 +242,7 @@ async def test_a_sync_that_fails_while_the_log_is_cut_takes_it_offline(disk: Sim
     fill(old, 10)
     failures.append(EIO)
     waiting = old.sync.wait_for(old.next_offset)
+    await asyncio.sleep(0)  # a turn in which others might have come
     await asyncio.sleep(0)  # it begins
     await asyncio.sleep(0)  # and has failed, which nobody has heard yet
     assert (failures, old.failure) == ([], None)

@@ -1,8 +1,9 @@
 """What a log has on the disk before it says so; and a failed disk ends the writing for good."""
 
+import asyncio
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.unit.log.making import all_values, append, fill, open_at, values_in
 from penstock.disk import Buffer, Disk, File, RealDisk
 from penstock.errors import StorageFailed, UnknownTopicOrPartition
 from penstock.log.partition_log import PartitionLog
-from penstock.model import Offset
+from penstock.model import LeaderEpoch, Offset
 
 
 class Counting:
@@ -125,6 +126,42 @@ async def test_a_failed_write_ends_the_writing_and_what_was_written_stays_readab
     assert log.next_offset == 6
     assert all_values(log) == values
     assert counting.refused == 1
+
+
+class Telling(RealDisk):
+    """Which syncs of a log were brief."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[str] = []
+
+    def run(self, work: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        self.kinds.append("long")
+        return super().run(work, *arguments)
+
+    def run_brief(self, work: Callable[[], Any], *, is_loop_free: bool) -> "asyncio.Future[Any]":
+        self.kinds.append("brief")
+        return super().run(work)
+
+
+async def test_a_sync_is_brief_where_one_file_is_all_there_is_to_it(directory: Path) -> None:
+    disk = Telling()
+    log = open_at(directory, disk=disk, segment_bytes=400)
+
+    async def kind_of_sync() -> str:
+        await log.sync.wait_for(log.next_offset)
+        return disk.kinds.pop()
+
+    append(log, "a")
+    assert await kind_of_sync() == "long", "the directory is new"
+    append(log, "a")
+    assert await kind_of_sync() == "brief"
+    log.begin_epoch(LeaderEpoch(7))
+    append(log, "a", leader_epoch=7)
+    assert await kind_of_sync() == "long", "the epoch is new"
+    fill(log, 10)
+    assert await kind_of_sync() == "long", "several segments"
+    disk.close()
 
 
 class HalfDisk(RealDisk):

@@ -60,6 +60,29 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+class FreeLoop(RealDisk):
+    """Says what a sync was told of the loop, and runs it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = 0
+        self.traffic = lambda: self.requests
+        self.told: list[bool] = []
+
+    def run_brief(self, work: Callable[[], Any], *, is_loop_free: bool) -> "asyncio.Future[Any]":
+        self.told.append(is_loop_free)
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(work())
+        except OSError as error:
+            done.set_exception(error)
+        return done
+
+
+def brief(disk: FreeLoop, job: Callable[[], None] = lambda: None) -> GroupSync:
+    return GroupSync(disk, Offset(0), lambda: SyncWork(Offset(1), job, is_brief=True), lambda error: error)
+
+
 def fail() -> None:
     raise OSError(5, "Input/output error")
 
@@ -76,10 +99,10 @@ async def test_all_appends_of_a_turn_share_one_sync() -> None:
     assert log.syncs == [50]
 
 
-async def test_who_is_alone_waits_for_nobody() -> None:
+async def test_who_is_alone_waits_for_one_turn_in_which_somebody_might_have_come() -> None:
     log = Written()
     log.write()
-    await turns(1)
+    await turns(2)
     assert log.syncs == [1]
 
 
@@ -222,3 +245,42 @@ async def test_how_long_a_sync_took_is_told() -> None:
     await wait
     assert len(seen) == 1
     assert seen[0] >= 0
+
+
+async def test_the_loop_is_free_when_a_turn_brought_nothing_for_anybody() -> None:
+    disk = FreeLoop()
+    sync = brief(disk)
+    disk.requests = 1  # its own
+    await sync.wait_for(Offset(1))
+    assert disk.told == [True]
+    assert sync.durable_offset == 1
+
+
+async def test_the_loop_is_not_free_while_others_ask_for_something() -> None:
+    disk = FreeLoop()
+
+    def ask() -> None:
+        disk.requests += 1
+        asyncio.get_running_loop().call_soon(ask)
+
+    ask()
+    await brief(disk).wait_for(Offset(1))
+    assert disk.told == [False]
+
+
+async def test_a_sync_that_ran_at_once_and_failed_is_final_too() -> None:
+    disk = FreeLoop()
+    sync = brief(disk, fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        await sync.wait_for(Offset(1))
+    with pytest.raises(OSError, match="Input/output error"):
+        await sync.wait_for(Offset(1))
+    assert len(disk.told) == 1
+    assert sync.durable_offset == 0
+
+
+async def test_what_is_not_brief_is_for_a_thread_however_free_the_loop_is() -> None:
+    disk = FreeLoop()
+    await GroupSync(disk, Offset(0), lambda: SyncWork(Offset(1), lambda: None), lambda error: error).wait_for(Offset(1))
+    assert disk.told == []
+    disk.close()

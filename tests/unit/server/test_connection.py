@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock import brief_work
+from penstock.disk import RealFile
 from penstock.errors import ErrorCode
 from penstock.handlers import produce
 from penstock.records.record import Record, encode_batch
@@ -41,6 +43,21 @@ def test_replies_leave_in_request_order_though_answers_are_ready_out_of_order(
     stable_storage.set()
     assert wire.receive(PRODUCE, 9)[0] == 1
     assert wire.receive(API_VERSIONS, 0)[0] == 2
+
+
+def test_who_is_alone_has_its_syncs_on_the_loop(
+    penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    monkeypatch.setattr(brief_work, "monotonic", lambda: 1000.0)  # no sync is slow
+    monkeypatch.setattr(RealFile, "sync", lambda _: threads.append(threading.current_thread().name))
+    create(penstock_broker, "orders")
+    wire = connect(penstock_broker)
+    for number in range(10):
+        wire.send(frames.produce(number, "orders", acks=-1))
+        wire.receive(PRODUCE, 9)
+    assert threads[0].startswith("penstock-io"), "the directory of the first is new"
+    assert not any(name.startswith("penstock-io") for name in threads[-9:])
 
 
 def test_replies_made_at_the_end_of_a_turn_keep_their_place(
