@@ -8,8 +8,9 @@ threads for a while: of a disk that stalls the loop sees a small part.
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from typing import TypeVar
+
+from penstock.clock import Clock
 
 T = TypeVar("T")
 
@@ -20,15 +21,16 @@ REST_PER_SLOW_S = 20  # as many times as long as the slow one took
 class BriefWork:
     """Decides where each piece of work runs. Called on the loop, except for `timed`."""
 
-    __slots__ = ("_is_turn_taken", "_rest_until")
+    __slots__ = ("_is_turn_taken", "_monotonic", "_rest_until")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
         self._rest_until = 0.0
         self._is_turn_taken = False
 
     def may_run_here(self) -> bool:
         """One in each turn of the loop: where several logs want theirs, threads do them side by side."""
-        return not self._is_turn_taken and monotonic() >= self._rest_until
+        return not self._is_turn_taken and self._monotonic() >= self._rest_until
 
     def run_here(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         loop = asyncio.get_running_loop()
@@ -43,11 +45,11 @@ class BriefWork:
 
     def timed(self, work: Callable[[], T]) -> T:
         """Also on a thread: a disk that was slow there would be slow here."""
-        began = monotonic()
+        began = self._monotonic()
         try:
             return work()
         finally:
-            ended = monotonic()
+            ended = self._monotonic()
             if ended - began > QUICK_S:
                 self._rest_until = ended + REST_PER_SLOW_S * (ended - began)
 

@@ -96,7 +96,7 @@ class Broker:
         self.config = config
         self.clock = clock or SystemClock()
         self.rng = rng or Rng()
-        self.disk = disk or RealDisk()
+        self.disk = disk or RealDisk(self.clock)
         self._open_store = open_store or (lambda: open_configured_store(config))
         self.node_id = NodeId(config.node_id)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from penstock.brief_work import BriefWork
+from penstock.clock import Clock, SystemClock
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -218,9 +219,9 @@ class IoThreads:
 
 
 class RealDisk:
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._threads = IoThreads(IO_THREADS)
-        self._brief = BriefWork()
+        self._brief = BriefWork(clock or SystemClock())
         # Until somebody tells, the loop is taken to be wanted all the time.
         self.traffic: Callable[[], int] = itertools.count().__next__
 

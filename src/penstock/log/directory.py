@@ -161,6 +161,7 @@ class LogDirectory:
 
     def _run(self, log: PartitionLog) -> PartitionLog:
         log.sync.observe_ms = self.observe_sync_ms
+        log.sync.monotonic = self._clock.monotonic
         self.logs[log.at] = log
         return log
 

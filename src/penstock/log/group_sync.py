@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.clock import SystemClock
 from penstock.disk import Disk
 from penstock.model import Offset
 
@@ -38,6 +39,7 @@ class GroupSync:
         "_running",
         "_stopped",
         "durable_offset",
+        "monotonic",
         "observe_ms",
     )
 
@@ -60,6 +62,8 @@ class GroupSync:
         self._stopped: BaseException | None = None
         self.durable_offset = durable_offset
         self.observe_ms: Callable[[float], None] = _ignore
+        # Not the loop's own time, which stands still while the loop works.
+        self.monotonic: Callable[[], float] = SystemClock.monotonic
 
     def wait_for(self, offset: Offset) -> asyncio.Future[None]:
         """Resolved once everything below `offset`, which is written, is on stable storage; or with why it never will.
@@ -114,7 +118,7 @@ class GroupSync:
         if work is None:  # stop() was called, and has told everybody
             self._running = None
             return
-        began = asyncio.get_running_loop().time()
+        began = self.monotonic()
         if work.is_brief:
             done = self._job = self._disk.run_brief(work.job, is_loop_free=is_loop_free)
         else:
@@ -130,7 +134,7 @@ class GroupSync:
             self.stop(self._failed(error))
             self._running = None
             return
-        self.observe_ms((asyncio.get_running_loop().time() - began) * 1000)
+        self.observe_ms((self.monotonic() - began) * 1000)
         self.durable_offset = max(self.durable_offset, upto)
         if self._running is not None and not self._running.done():
             self._running.set_result(None)

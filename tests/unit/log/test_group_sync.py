@@ -279,6 +279,19 @@ async def test_a_sync_that_ran_at_once_and_failed_is_final_too() -> None:
     assert sync.durable_offset == 0
 
 
+async def test_how_long_a_sync_on_the_loop_took_is_told() -> None:
+    now = [5.0]
+    seen: list[float] = []
+
+    def take_a_while() -> None:
+        now[0] += 0.25
+
+    sync = brief(FreeLoop(), take_a_while)
+    sync.monotonic, sync.observe_ms = lambda: now[0], seen.append
+    await sync.wait_for(Offset(1))
+    assert seen == [250.0]
+
+
 async def test_what_is_not_brief_is_for_a_thread_however_free_the_loop_is() -> None:
     disk = FreeLoop()
     await GroupSync(disk, Offset(0), lambda: SyncWork(Offset(1), lambda: None), lambda error: error).wait_for(Offset(1))

@@ -49,7 +49,7 @@ def test_who_is_alone_has_its_syncs_on_the_loop(
     penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    monkeypatch.setattr(brief_work, "monotonic", lambda: 1000.0)  # no sync is slow
+    monkeypatch.setattr(brief_work, "QUICK_S", 1000.0)
     monkeypatch.setattr(RealFile, "sync", lambda _: threads.append(threading.current_thread().name))
     create(penstock_broker, "orders")
     wire = connect(penstock_broker)
