@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from ..peers.model import Mode
+from ..peers.roster import OURS
 from . import figures, targets
 from .figures import Better, Figures
 from .rounds import Measured
-from .workloads import Workload
+from .workloads import WORKLOADS, Workload
 
 BAR_WIDTH = 24
+# Sizes, acks, compression, partitions: one line each, in a table of their own.
+MATRIX = {f"{each.name}, {Mode.DEFAULT}" for each in WORKLOADS if each.family == "produce" and not each.is_core}
 BESIDE = (  # what stands beside each headline, where it was measured
     ("client_cpu_us_per_message", "client CPU µs"),
     ("broker_cpu_us_per_message", "broker CPU µs"),
     ("broker_rss_mb", "RSS MB"),
+    ("rss_mb", "RSS MB"),
     ("disk_bytes_per_message", "disk B"),
     ("p50_ms", "P50 ms"),
     ("p95_ms", "P95 ms"),
@@ -29,6 +33,7 @@ BESIDE = (  # what stands beside each headline, where it was measured
     ("end_to_end_p99_ms", "end to end P99 ms"),
     ("end_to_end_p99_9_ms", "end to end P99.9 ms"),
     ("idle_rss_mb", "idle RSS MB"),
+    ("kb_each", "KB each"),
     ("create_ms_each", "create ms each"),
     ("metadata_ms", "metadata ms"),
     ("left_s", "one leaves s"),
@@ -75,8 +80,12 @@ def write(path: Path, report: Report) -> None:
 def page(report: Report) -> str:
     """The section of docs/benchmarks.md, as Markdown."""
     lines = ["## Beside others", "", *_who(report.get("peers", {})), "", "### The targets", "", *_targets(report), ""]
-    for name, found in report.get("workloads", {}).items():
-        lines += [f"### {name}", "", *_table(found), ""]
+    workloads: Mapping[str, Report] = report.get("workloads", {})
+    for name, found in workloads.items():
+        if name not in MATRIX:
+            lines += [f"### {name}", "", *_table(found), "", f"Commit {_where(found)}.", ""]
+    if matrix := {name: found for name, found in workloads.items() if name in MATRIX}:
+        lines += ["### produce, every size, compression and number of partitions", "", *_matrix(matrix), ""]
     if report.get("limits"):
         lines += ["### The limits of this machine", "", *_limits(report["limits"]), ""]
     return "\n".join(lines)
@@ -112,6 +121,28 @@ def _table(found: Mapping[str, Any]) -> list[str]:
         if "reason" in each:
             lines.append(_row([name, f"not measured: {_cell(each['reason'])}", *[""] * (len(header) - 2)]))
     return lines
+
+
+def _matrix(workloads: Mapping[str, Report]) -> list[str]:
+    """A line for each workload and each system beside ours."""
+    header = ("partitions, size, acks, compression", "beside", "ours, messages/s", "theirs", "ours to theirs")
+    header = (*header, "broker CPU µs, ours", "theirs", "commit")
+    lines = [_row(header), _row(["---"] * len(header))]
+    cpu = "broker_cpu_us_per_message"
+    for name, found in workloads.items():
+        label = name.removeprefix("produce-").removesuffix(f", {Mode.DEFAULT}")
+        ours = found["peers"].get(OURS.name, {}).get("summary")
+        for other, ratio in found["ratios"].items():
+            theirs = found["peers"][other]["summary"]
+            rates = [between(each[found["metric"]]) for each in (ours, theirs)]
+            costs = [number(each[cpu]["median"]) if cpu in each else "" for each in (ours, theirs)]
+            lines.append(_row([label, other, *rates, between(ratio), *costs, _where(found)]))
+    return lines
+
+
+def _where(found: Mapping[str, Any]) -> str:
+    machine = found["machine"]
+    return ", ".join(str(machine[key]) for key in ("commit", "at") if key in machine)
 
 
 def _limits(limits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:

@@ -118,6 +118,13 @@ TARGETS = (
         _to_kafka("small-50-connections-1-in-flight-acks-all", "messages_per_s", "page-cache"),
     ),
     Target(
+        "the same, acks=all, both synced",
+        AGAINST_KAFKA,
+        1.2,
+        True,
+        _to_kafka("small-50-connections-1-in-flight-acks-all", "messages_per_s", "fsync"),
+    ),
+    Target(
         "the same, acks=1, a broker of ours for each core, two partitions",
         AGAINST_KAFKA,
         1.2,
@@ -137,6 +144,13 @@ TARGETS = (
         0.5,
         False,
         _to_kafka("latency-end-to-end-10k", "end_to_end_p99_ms"),
+    ),
+    Target(
+        "the same, both synced",
+        AGAINST_KAFKA,
+        0.5,
+        False,
+        _to_kafka("latency-end-to-end-10k", "end_to_end_p99_ms", "fsync"),
     ),
     Target("catch-up read MB/s", AGAINST_KAFKA, 1.0, True, _to_kafka("catch-up-cached", "mb_per_s")),
     Target(

@@ -46,6 +46,25 @@ def test_the_page_shows_the_best_first_and_says_who_was_not_measured_and_why() -
     assert len(widths) == 1, "a reason broke the table"
 
 
+def test_the_page_says_of_each_table_what_code_it_measured() -> None:
+    text = report.page({"workloads": {"produce, default": entry()}})
+    assert "Commit abc." in text.splitlines()
+
+
+def test_the_matrix_of_produce_is_one_table() -> None:
+    names = ["produce-12p-10b-acks-1-lz4, default", "produce-1p-1000b-acks-all-none, default"]
+    text = report.page({"workloads": dict.fromkeys(names, entry())})
+    assert [line for line in text.splitlines() if line.startswith("### ")] == [
+        "### The targets",
+        "### produce, every size, compression and number of partitions",
+    ]
+    lines = [line for line in text.splitlines() if "| kafka |" in line]
+    assert lines == [
+        f"| {label} | kafka | 250 (200 to 300) | 100 (100 to 100) | 2.50 (2.00 to 3.00) | 1.50 |  | abc |"
+        for label in ("12p-10b-acks-1-lz4", "1p-1000b-acks-all-none")
+    ]
+
+
 def test_a_later_run_replaces_only_what_it_measured(tmp_path: Path) -> None:
     path = tmp_path / "results" / "beside.json"
     report.write(path, report.merged(path, {"workloads": {"a": 1, "b": 1}, "peers": {"kafka": {"version": "1"}}}))
