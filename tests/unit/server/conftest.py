@@ -209,8 +209,8 @@ def inside() -> type[Inside]:
 
 
 @pytest.fixture
-def stable_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Set: the disk answers. Clear it, and every fsync waits until it is set again."""
+def stalling_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Set: the disk answers. Clear it, and every fsync waits until it is set again, wherever it runs."""
     answers = threading.Event()
     answers.set()
     sync = RealFile.sync
@@ -220,10 +220,15 @@ def stable_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
         sync(file)
 
     monkeypatch.setattr(RealFile, "sync", sync_when_allowed)
-    # Such a disk has been found slow long before: its syncs are not for the loop.
-    monkeypatch.setattr(BriefWork, "may_run_here", lambda _: False)
     with contextlib.closing(_Opener(answers)):
         yield answers
+
+
+@pytest.fixture
+def stable_storage(stalling_storage: threading.Event, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """The same of a disk that was found slow long before: its syncs are not for the loop."""
+    monkeypatch.setattr(BriefWork, "may_run_here", lambda _: False)
+    return stalling_storage
 
 
 class _Opener:

@@ -60,6 +60,30 @@ def test_who_is_alone_has_its_syncs_on_the_loop(
     assert not any(name.startswith("penstock-io") for name in threads[-9:])
 
 
+def test_a_disk_that_was_slow_once_stops_only_those_who_wait_for_it(
+    penstock_broker: EmbeddedBroker,
+    connect: Any,
+    create: Any,
+    frames: Any,
+    stalling_storage: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brief_work, "QUICK_S", 0.0)  # every sync is slow
+    monkeypatch.setattr(brief_work, "REST_PER_SLOW_S", 1e9)
+    create(penstock_broker, "orders")
+    wire, other = connect(penstock_broker), connect(penstock_broker)
+    for number in (1, 2):
+        wire.send(frames.produce(number, "orders", acks=-1))
+        wire.receive(PRODUCE, 9)
+    stalling_storage.clear()
+    wire.send(frames.produce(3, "orders", acks=-1))
+    other.send(frames.make(API_VERSIONS, 0, 1))
+    assert other.receive(API_VERSIONS, 0)[0] == 1
+    assert not wire.has_bytes()
+    stalling_storage.set()
+    assert wire.receive(PRODUCE, 9)[0] == 3
+
+
 def test_replies_made_at_the_end_of_a_turn_keep_their_place(
     penstock_broker: EmbeddedBroker, connect: Any, create: Any, frames: Any
 ) -> None:
