@@ -17,6 +17,7 @@ def test_a_broker_keeps_its_address_through_a_restart(penstock_cluster: Penstock
     penstock_cluster.kill(2)
     penstock_cluster.restart(2)
     assert penstock_cluster.bootstrap == before
+    penstock_cluster.wait_acquainted()
     client = Client()
     client.create(penstock_cluster, "orders")
     client.send(client.producer(penstock_cluster), "orders", 0, 30)

@@ -40,11 +40,11 @@ def drain(
         _show_plan(cluster, view, current, targets)
         return
     if targets:
-        move(cluster, view, targets, throttle_bytes_s=throttle_bytes_s, waits=not no_wait)
+        view = move(cluster, view, targets, throttle_bytes_s=throttle_bytes_s, waits=not no_wait)
     if no_wait:
         _report(cluster, {"node": node, "begun": len(targets)}, f"{len(targets)} partitions leave broker {node}.")
         return
-    left = view_cluster(cluster).holders()[node]
+    left = view.holders()[node]
     if left:
         raise CommandFailed(
             f"broker {node} still holds {left} replicas, of topics made meanwhile or of moves taken back",

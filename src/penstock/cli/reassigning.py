@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.admin.cluster import Cluster
-from penstock.admin.cluster_view import ClusterView, Move, list_moves
+from penstock.admin.cluster_view import ClusterView, Move, list_moves, view_cluster
 from penstock.admin.failures import CommandFailed
 from penstock.admin.offsets import describe_log_dirs, error_name
 from penstock.admin.placing import Assignment, Replicas
@@ -29,6 +29,8 @@ PARTITIONS_PER_REQUEST = 1000
 POLL_S = 0.5
 # Sizes are asked of every broker, so they are looked at less often than the list of moves.
 SIZES_EVERY_S = 2.0
+# So far may a broker's picture of the cluster be behind what another one was told.
+LAG_MAX_S = 5.0
 
 
 def begin(cluster: Cluster, view: ClusterView, targets: Mapping[TopicPartition, Replicas | None]) -> None:
@@ -69,16 +71,31 @@ def _alter(
     ]
 
 
-def wait_until_moved(cluster: Cluster, before: ClusterView, targets: Assignment, timeout_s: float | None) -> None:
-    """Returns when none of the partitions is on its way any more; shows how far they are on a terminal."""
+def wait_until_moved(
+    cluster: Cluster, before: ClusterView, targets: Assignment, timeout_s: float | None
+) -> ClusterView:
+    """The cluster when none of the partitions is on its way any more; shows how far they are on a terminal.
+
+    Whoever is asked may not have heard that a move began, or that it ended: only replicas that are where they were to
+    be say so. If they are not, though nothing moves, somebody has taken moves back.
+    """
     clock = SystemClock()
     started = clock.monotonic()
     copying = {at: set(replicas) - set(before.partitions[at].replicas) for at, replicas in targets.items()}
     sizes = _Sizes(cluster, before, copying)
     next_look_s = started
+    still_since: float | None = None
     with Progress("moving replicas", total=sizes.total or None) as progress:
-        while moving := {at: move for at, move in list_moves(cluster).items() if at in targets}:
+        while True:
+            moving = {at: move for at, move in list_moves(cluster).items() if at in targets}
             now = clock.monotonic()
+            if moving:
+                still_since = None
+            else:
+                still_since = now if still_since is None else still_since
+                view = view_cluster(cluster)
+                if _are_in_place(view, targets) or now - still_since > LAG_MAX_S:
+                    return view
             if timeout_s is not None and now - started > timeout_s:
                 raise CommandFailed(
                     f"{len(moving)} of {len(targets)} partitions were still on their way after {timeout_s:g} s",
@@ -88,6 +105,11 @@ def wait_until_moved(cluster: Cluster, before: ClusterView, targets: Assignment,
                 next_look_s = now + SIZES_EVERY_S
                 progress.advance(sizes.newly_copied(moving))
             time.sleep(POLL_S)
+
+
+def _are_in_place(view: ClusterView, targets: Assignment) -> bool:
+    partitions = view.partitions
+    return all(at not in partitions or partitions[at].replicas == replicas for at, replicas in targets.items())
 
 
 class _Sizes:
@@ -184,8 +206,11 @@ def move(
     throttle_bytes_s: int | None,
     waits: bool,
     timeout_s: float | None = None,
-) -> None:
-    """The whole of it, for commands that make a plan themselves: throttle, begin, wait, take the throttle away."""
+) -> ClusterView:
+    """The whole of it, for commands that make a plan themselves: throttle, begin, wait, take the throttle away.
+
+    The cluster as it was seen when the moves were done; as it was before, if nobody `waits`.
+    """
     if throttle_bytes_s is not None:
         throttle(cluster, view, targets, throttle_bytes_s)
     begin(cluster, view, dict(targets))
@@ -193,7 +218,8 @@ def move(
         say("The moves go on by themselves; `penstock cluster status` shows what is left of them.")
         if throttle_bytes_s is not None:
             say("They are throttled until `penstock cluster reassign verify` finds them done.")
-        return
-    wait_until_moved(cluster, view, targets, timeout_s)
+        return view
+    after = wait_until_moved(cluster, view, targets, timeout_s)
     if throttle_bytes_s is not None:
         unthrottle(cluster, view, (at.topic for at in targets))
+    return after

@@ -106,7 +106,7 @@ class PenstockCluster:
             for node in self.node_ids:
                 self._open_door(node)
             self.start_nodes(self.node_ids)
-            self._wait_acquainted()
+            self.wait_acquainted()
         except BaseException:
             self.destroy()
             raise
@@ -179,10 +179,26 @@ class PenstockCluster:
         return self.brokers[node].terminate()
 
     def restart(self, node: int) -> None:
-        """Start it again, on the same data; one that runs is terminated first."""
+        """Start it again, on the same data; one that runs is terminated first. See wait_acquainted()."""
         if self.brokers[node].is_alive:
             self.terminate(node)
         self.start_node(node)
+
+    def wait_acquainted(self) -> None:
+        """Until each broker knows of all: it learns of the others in its own time, also of one that was started again.
+
+        A topic with a replica on each takes a broker that knows all.
+        """
+        deadline = time.monotonic() + _ACQUAINTED_DEADLINE_S
+        for node in self.node_ids:
+            while True:
+                # A new client each time: one that has learnt of other brokers would ask those.
+                asked = AdminClient({"bootstrap.servers": self.address(node), "log_level": 0})
+                known = asked.list_topics(timeout=_ACQUAINTED_DEADLINE_S).brokers
+                if len(known) == len(self.node_ids):
+                    break
+                assert time.monotonic() < deadline, f"broker {node} knows only of {sorted(known)}"
+                time.sleep(_ASK_AGAIN_S)
 
     def wipe(self, node: int) -> None:
         """What a new disk looks like. Only while the broker is away."""
@@ -249,19 +265,6 @@ class PenstockCluster:
                 self.proxy.open_door(door, host)
                 doors.append(door)
             self._store_urls[node] = "etcd://" + ",".join(str(door.address) for door in doors)
-
-    def _wait_acquainted(self) -> None:
-        """Each broker learns of the others in its own time; a topic with a replica on each takes one that knows all."""
-        deadline = time.monotonic() + _ACQUAINTED_DEADLINE_S
-        for node in self.node_ids:
-            while True:
-                # A new client each time: one that has learnt of other brokers would ask those.
-                asked = AdminClient({"bootstrap.servers": self.address(node), "log_level": 0})
-                known = asked.list_topics(timeout=_ACQUAINTED_DEADLINE_S).brokers
-                if len(known) == len(self.node_ids):
-                    break
-                assert time.monotonic() < deadline, f"broker {node} knows only of {sorted(known)}"
-                time.sleep(_ASK_AGAIN_S)
 
     def _open_door(self, node: int) -> None:
         namespaces = self._namespaces
