@@ -39,7 +39,7 @@ class BriefWork:
         done: asyncio.Future[T] = loop.create_future()
         try:
             done.set_result(self.timed(work))
-        except Exception as error:
+        except Exception as error:  # an interrupt is the loop's, and ends it
             done.set_exception(error)
         return done
 

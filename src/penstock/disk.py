@@ -172,7 +172,7 @@ class IoThreads:
 
     @property
     def is_idle(self) -> bool:
-        return not self._unfinished
+        return not self._unfinished and not self._is_closed
 
     def run(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         if self._is_closed:

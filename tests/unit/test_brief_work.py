@@ -98,3 +98,9 @@ async def test_until_told_otherwise_the_loop_is_wanted_all_the_time(disk: RealDi
     assert disk.traffic() != disk.traffic()
     disk.traffic = itertools.repeat(7).__next__
     assert disk.traffic() == disk.traffic()
+
+
+async def test_a_closed_disk_refuses_as_its_threads_do(disk: RealDisk) -> None:
+    disk.close()
+    with pytest.raises(RuntimeError, match="the disk is closed"):
+        disk.run_brief(lambda: None, is_loop_free=True)

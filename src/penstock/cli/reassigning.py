@@ -91,16 +91,16 @@ def wait_until_moved(
             now = clock.monotonic()
             if moving:
                 still_since = None
+                if timeout_s is not None and now - started > timeout_s:
+                    raise CommandFailed(
+                        f"{len(moving)} of {len(targets)} partitions were still on their way after {timeout_s:g} s",
+                        "They go on; `penstock cluster status` shows how far they are.",
+                    )
             else:
                 still_since = now if still_since is None else still_since
                 view = view_cluster(cluster)
                 if _are_in_place(view, targets) or now - still_since > LAG_MAX_S:
                     return view
-            if timeout_s is not None and now - started > timeout_s:
-                raise CommandFailed(
-                    f"{len(moving)} of {len(targets)} partitions were still on their way after {timeout_s:g} s",
-                    "They go on; `penstock cluster status` shows how far they are.",
-                )
             if now >= next_look_s:
                 next_look_s = now + SIZES_EVERY_S
                 progress.advance(sizes.newly_copied(moving))
