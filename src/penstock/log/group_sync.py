@@ -25,7 +25,7 @@ class SyncWork(NamedTuple):
 
     upto: Offset
     job: Callable[[], None]
-    is_brief: bool = False  # one file, nothing else
+    is_brief: bool = False  # a little of one file, nothing else
 
 
 class GroupSync:

@@ -40,6 +40,7 @@ from penstock.records.markers import Marker, encode_marker
 logger = logging.getLogger(__name__)
 
 _NOTHING = Offset(-1)
+BRIEF_SYNC_BYTES_MAX = 256 * 1024  # more may take a disk too long for the event loop to wait
 
 
 class Appended(NamedTuple):
@@ -74,6 +75,8 @@ class PartitionLog:
         # Segments with bytes that no fsync has covered yet, oldest first; and whether a file is new.
         self._unsynced: list[Segment] = []
         self._directory_is_stale = False
+        # What the last sync covered: that segment, up to that size. None while we do not know how much is dirty.
+        self._synced: tuple[Segment, int] | None = None
         self.is_ended = False
         self.gathering = Gathering()
         self._gathers = False  # since the first batch of a turn of the loop, until that ends
@@ -327,7 +330,16 @@ class PartitionLog:
                 disk.sync_directory(directory.parent)
 
         # A segment still being written is dirty again with its next append; the list above is only this round's.
-        return SyncWork(self.next_offset, job, is_brief=len(segments) == 1 and epochs is None and not stale)
+        is_brief = epochs is None and not stale and self._is_little(segments)
+        self._synced = (segments[-1], segments[-1].size) if segments else None
+        return SyncWork(self.next_offset, job, is_brief)
+
+    def _is_little(self, unsynced: list[Segment]) -> bool:
+        """Whether all there is to sync is a small end of one file."""
+        if len(unsynced) != 1 or self._synced is None:
+            return False
+        segment, size = self._synced
+        return unsynced[0] is segment and segment.size - size <= BRIEF_SYNC_BYTES_MAX
 
     def _sync_failed(self, error: BaseException) -> BaseException:
         if self.is_ended and self.failure is not None:

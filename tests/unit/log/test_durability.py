@@ -13,7 +13,7 @@ from tests.unit.log.making import all_values, append, fill, open_at, values_in
 
 from penstock.disk import Buffer, Disk, File, RealDisk
 from penstock.errors import StorageFailed, UnknownTopicOrPartition
-from penstock.log.partition_log import PartitionLog
+from penstock.log.partition_log import BRIEF_SYNC_BYTES_MAX, PartitionLog
 from penstock.model import LeaderEpoch, Offset
 
 
@@ -142,6 +142,23 @@ class Telling(RealDisk):
     def run_brief(self, work: Callable[[], Any], *, is_loop_free: bool) -> "asyncio.Future[Any]":
         self.kinds.append("brief")
         return super().run(work)
+
+
+async def test_what_many_have_written_without_a_sync_is_not_brief(directory: Path) -> None:
+    disk = Telling()
+    log = open_at(directory, disk=disk)
+    kinds: list[str] = []
+    for size in (10, 10, BRIEF_SYNC_BYTES_MAX + 1, 10):
+        append(log, "a" * size)
+        await log.sync.wait_for(log.next_offset)
+        kinds.append(disk.kinds.pop())
+    assert kinds == ["long", "brief", "long", "brief"]
+    log.close()
+    again = open_at(directory, disk=disk)
+    append(again, "a")
+    await again.sync.wait_for(again.next_offset)
+    assert disk.kinds.pop() == "long", "nobody knows what was written before"
+    disk.close()
 
 
 async def test_a_sync_is_brief_where_one_file_is_all_there_is_to_it(directory: Path) -> None:
