@@ -3,7 +3,8 @@
 Called by command.py. Laws:
 - All peers of a workload are up for all its rounds, so that a JVM is as warm as a user's; what the idle ones took of
   the processor meanwhile is written beside each figure.
-- One round before the first is not counted. Every round has a topic of its own, deleted afterwards.
+- One round before the first is not counted. Every round has a topic of its own, deleted afterwards; but what is only
+  read is filled once for all rounds, since some take minutes to take in what they give in a second.
 - A peer that fails is out for the rest of the workload, with the reason; the others go on.
 """
 
@@ -88,13 +89,22 @@ def alternate(
     """Fills `results`, which has a place for every peer."""
     for name, candidate in candidates.items():
         results[name].reason = results[name].reason or lacks(candidate.peer, workload.needs)
+    filled: dict[str, str] = {}  # each peer's topic
     for round_number in range(-1, rounds):
         for name in order([name for name in started if results[name].reason is None], max(0, round_number)):
             say(f"{workload.name}: {name}, {'warm-up' if round_number < 0 else f'round {round_number + 1}'}")
             others = [running for other, running in started.items() if other != name]
-            topic = f"bench-{next(TOPIC_NUMBERS)}"
+            peer, target = candidates[name].peer, started[name]
+            job = replace(workload.job, address=target.address)
             try:
-                figures = _one(workload, candidates[name].peer, started[name], others, topic)
+                if workload.fill and name not in filled:
+                    filled[name] = _fill(peer, job, workload.fill)
+                job = replace(job, topic=filled.get(name) or _new_topic(), creates=name not in filled)
+                os.sync()  # what was written before is not this one's to wait for
+                if workload.is_cold:
+                    forget(node.folder for node in target.plan.nodes)
+                clears = name not in filled or round_number == rounds - 1
+                figures = measure(workload, peer, target, others, job, clears=clears)
             except (driving.ClientFailed, PeerDied, OSError) as error:
                 results[name].reason = str(error) or type(error).__name__
                 continue
@@ -102,18 +112,20 @@ def alternate(
                 results[name].rounds.append(figures)
 
 
-def _one(workload: Workload, peer: Peer, target: Running, others: list[Running], topic: str) -> dict[str, float]:
-    job = replace(workload.job, address=target.address, topic=topic)
-    if workload.fill:
-        filling = replace(job, act="produce", count=workload.fill, acks="1", groups=1, creates=True, seconds_max=0)
-        driving.do(peer.driver, filling)
-    os.sync()  # what was written before is not this one's to wait for
-    if workload.is_cold:
-        forget(node.folder for node in target.plan.nodes)
-    return measure(workload, peer, target, others, replace(job, creates=not workload.fill))
+def _new_topic() -> str:
+    return f"bench-{next(TOPIC_NUMBERS)}"
 
 
-def measure(workload: Workload, peer: Peer, target: Running, others: list[Running], job: Job) -> dict[str, float]:
+def _fill(peer: Peer, job: Job, count: int) -> str:
+    topic = _new_topic()
+    filling = replace(job, topic=topic, act="produce", count=count, acks="1", groups=1, creates=True, seconds_max=0)
+    driving.do(peer.driver, filling)
+    return topic
+
+
+def measure(
+    workload: Workload, peer: Peer, target: Running, others: list[Running], job: Job, *, clears: bool
+) -> dict[str, float]:
     # The listener looks for the topic that the first client makes.
     jobs = [job, replace(job, act="listen", creates=True)] if workload.listens else [job]
     with driving.ready_clients(peer.driver, jobs) as clients:
@@ -122,7 +134,8 @@ def measure(workload: Workload, peer: Peer, target: Running, others: list[Runnin
         worked = driving.work(clients)
         used = target.usage().since(before)
         others_cpu_s = sum(other.usage().cpu_s for other in others) - others_before
-        clients[0].clear()
+        if clears:
+            clients[0].clear()
     first = worked[0]
     figures = {
         "messages_per_s": first.messages / first.seconds,
