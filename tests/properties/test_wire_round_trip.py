@@ -35,9 +35,11 @@ from penstock.wire.messages import (
 from penstock.wire.produce import (
     NodeEndpoint,
     ProducePartitionResult,
+    ProduceRequest,
     ProduceTopicResult,
     RecordError,
     encode_produce_response,
+    parse_one,
     parse_produce,
 )
 from penstock.wire.schema import FieldSpec, field_specs
@@ -329,7 +331,11 @@ def read(api: Api, version: int, frame: bytes) -> None:
     view = memoryview(frame)
     offset = parse_request_header(view).body_offset
     if api.key == ApiKey.PRODUCE:
-        parse_produce(version, view, offset)
+        one = parse_one(version, view, offset)
+        request = parse_produce(version, view, offset)
+        if one is not None:  # what the short road reads, the general one reads too, and alike
+            acks, timeout_ms, name, topic_id, index, records = one
+            assert request == ProduceRequest(None, acks, timeout_ms, [(name, topic_id, [(index, records)])])
     elif api.key == ApiKey.FETCH:
         parse_fetch(version, view, offset)
     else:

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import final
 
+from penstock.metrics import Histogram
+
 logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
@@ -32,10 +34,13 @@ Reply = bytes | Sequence[Buffer] | Hangup | None
 class LateReply:
     """A frame that is better made at the end of this turn of the loop, when others of its kind can share the work."""
 
-    __slots__ = ("make",)
+    __slots__ = ("latency_ms", "make", "started")
 
     def __init__(self, make: Callable[[], bytes]) -> None:
         self.make = make
+        # Set by server.dispatch: when the request came, and where the time it took is to be counted.
+        self.started = 0.0
+        self.latency_ms: Histogram | None = None
 
 
 @final
@@ -95,6 +100,7 @@ class PendingReply:
 
 
 Answer = Reply | LateReply | PendingReply | asyncio.Future[Reply]
+LATER = (PendingReply, asyncio.Future)
 
 
 async def made(answer: Answer) -> Reply:

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Protocol, cast
 
 from penstock.errors import MalformedFrame
-from penstock.handlers.answers import Answer, Hangup, LateReply, PendingReply, Reply
+from penstock.handlers.answers import LATER, Answer, Hangup, LateReply, PendingReply, Reply
 from penstock.handlers.context import ConnectionState
 
 logger = logging.getLogger(__name__)
@@ -320,12 +320,9 @@ class Connection(asyncio.BufferedProtocol):
     # Replies out
 
     def _answer(self, answer: Answer) -> None:
-        if isinstance(answer, PendingReply | asyncio.Future):
-            self._pending.append(answer)
-            answer.add_done_callback(self._on_answer)
-        elif isinstance(answer, LateReply):
+        if isinstance(answer, LateReply):
             if self._pending:
-                self._answer(answer.make())
+                self._answer(self._made([answer])[0])
                 return
             if self._replies is None:
                 self._replies = []
@@ -337,6 +334,9 @@ class Connection(asyncio.BufferedProtocol):
             elif self._replies_bytes > JOINED_BYTES_MAX:
                 self.write_replies()
                 self._replies = []
+        elif isinstance(answer, LATER):
+            self._pending.append(answer)
+            answer.add_done_callback(self._on_answer)
         elif self._pending:
             if answer is not None:
                 ready: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
         if not replies or self._transport is None:
             return
         try:
-            frames = [reply if isinstance(reply, bytes) else reply.make() for reply in replies]
+            frames = self._made(replies)
         except Exception as error:
             logger.exception("a request of %s failed", self.peer)
             self.close("failed", f"a request failed: {error!r}")
@@ -415,6 +415,14 @@ class Connection(asyncio.BufferedProtocol):
         joined = frames[0] if len(frames) == 1 else b"".join(frames)
         self._host.sent_bytes += len(joined)
         self._transport.write(joined)
+
+    def _made(self, replies: list[bytes | LateReply]) -> list[bytes]:
+        frames = [reply if isinstance(reply, bytes) else reply.make() for reply in replies]
+        now = self._host.now()
+        for reply in replies:
+            if isinstance(reply, LateReply) and reply.latency_ms is not None:
+                reply.latency_ms.observe((now - reply.started) * 1000)
+        return frames
 
     # Flow
 

@@ -6,12 +6,12 @@ Called by server.connection for every frame.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import cache, partial
 
 from penstock.errors import ErrorCode, MalformedFrame, PenstockError
-from penstock.handlers.answers import Answer, Hangup, LateReply, PendingReply, Reply
+from penstock.handlers.answers import LATER, Answer, Hangup, LateReply, Reply
 from penstock.handlers.context import (
     ClientTraffic,
     ConnectionState,
@@ -21,7 +21,7 @@ from penstock.handlers.context import (
     throttle_by_time,
 )
 from penstock.metrics import Counter, Histogram
-from penstock.server.routes import ROUTES, Body
+from penstock.server.routes import ROUTES, Body, RawHandler
 from penstock.wire.apis import APIS, Api, ApiKey
 from penstock.wire.frame import RequestHeader, parse_request_header, response_frame
 from penstock.wire.messages import decode_request, encode_response, load_entity
@@ -37,6 +37,7 @@ class Row:
     """An API and its counters, found by one look-up."""
 
     api: Api
+    raw: RawHandler | None  # parses the frame itself
     requests: Counter
     latency_ms: Histogram
     in_flight: Counter  # goes down again
@@ -52,7 +53,8 @@ class Dispatcher:
         for api in APIS:
             is_produce = api.key is ApiKey.PRODUCE
             latency_ms = metrics.produce_latency if is_produce else metrics.request_latency.child(api.name)
-            self._rows[api.key.value] = Row(api, metrics.requests.child(api.name), latency_ms, Counter())
+            requests = metrics.requests.child(api.name)
+            self._rows[api.key.value] = Row(api, ROUTES[api.key].raw, requests, latency_ms, Counter())
         metrics.requests_in_flight.read = lambda: [
             ((row.api.name,), row.in_flight.value) for row in self._rows.values() if row.requests.value
         ]
@@ -71,7 +73,7 @@ class Dispatcher:
             client = connection.client_traffic = self._traffic_of(client_id)
         client.requests.value += 1
         client.request_bytes.value += len(frame)
-        api, raw = row.api, ROUTES[row.api.key].raw
+        api, raw = row.api, row.raw
         if not api.low <= version <= api.high:
             answer = _unsupported(api, header)
         elif api.request_bytes_max is not None and len(frame) > api.request_bytes_max:
@@ -89,11 +91,11 @@ class Dispatcher:
             except Exception:
                 logger.exception("%s v%d failed", api.name, version)
                 answer = Hangup(f"{api.name} failed")
-        if isinstance(answer, PendingReply | asyncio.Future):
+        if isinstance(answer, LateReply):
+            answer.started, answer.latency_ms = started, row.latency_ms
+        elif isinstance(answer, LATER):
             row.in_flight.value += 1
             answer.add_done_callback(partial(self._answered, row, started))
-        elif isinstance(answer, LateReply):
-            answer.make = partial(self._made_late, row.latency_ms, started, answer.make)
         else:
             row.latency_ms.observe((self._now() - started) * 1000)
         return answer
@@ -101,11 +103,6 @@ class Dispatcher:
     def _answered(self, row: Row, started: float, _: object = None) -> None:
         row.in_flight.value -= 1
         row.latency_ms.observe((self._now() - started) * 1000)
-
-    def _made_late(self, latency_ms: Histogram, started: float, make: Callable[[], bytes]) -> bytes:
-        frame = make()
-        latency_ms.observe((self._now() - started) * 1000)
-        return frame
 
     def _traffic_of(self, client_id: str | None) -> ClientTraffic:
         metrics, name = self._context.metrics, (client_id or "")[:CLIENT_ID_CHARACTERS_MAX]

@@ -45,6 +45,8 @@ _NO_LEADER = (-1, -1)
 # name below version 13 or its id from there, the other being None, and its partitions.
 ProducePartition = tuple[int, memoryview | None]
 ProduceTopic = tuple[str | None, UUID | None, list[ProducePartition]]
+# acks, timeout_ms, the topic's name and id as above, index and records.
+OneBatch = tuple[int, int, str | None, UUID | None, int, memoryview]
 
 
 @dataclass(slots=True)
@@ -85,23 +87,28 @@ class NodeEndpoint(NamedTuple):
 
 
 def parse_produce(version: int, view: memoryview, offset: int) -> ProduceRequest:
+    """Any request."""
     try:
-        if version < _FLEXIBLE_FROM:
-            usual = _parse_one(view, offset)
-        elif version < _TOPIC_IDS_FROM:
-            usual = _parse_one_flexible(view, offset)
-        else:
-            usual = _parse_one_by_id(view, offset)
-    except MALFORMED:  # shorter than the usual shape: a request with no topics is
-        usual = None
-    try:
-        return usual or _parse(version, view, offset)
+        return _parse(version, view, offset)
     except MALFORMED as failure:
         raise MalformedFrame("Produce request") from failure
 
 
-# One topic, one partition, no transaction, no tagged fields: what a client at full speed sends, in half the time. None
-# for anything else, which is then for _parse to judge.
+def parse_one(version: int, view: memoryview, offset: int) -> OneBatch | None:
+    """One topic, one partition, no transaction, no tagged fields: what a client at full speed sends, in half the time.
+
+    None for anything else, which is then for parse_produce to judge.
+    """
+    try:
+        if version < _FLEXIBLE_FROM:
+            return _parse_one(view, offset)
+        if version < _TOPIC_IDS_FROM:
+            return _parse_one_flexible(view, offset)
+        return _parse_one_by_id(view, offset)
+    except MALFORMED:  # shorter than the usual shape: a request with no topics is
+        return None
+
+
 _ONE_START = Struct(">hhiih")  # no transaction, acks, timeout, one topic, name's length
 _ONE_START_FLEXIBLE = Struct(">BhiBB")
 _ONE_START_BY_ID = Struct(">BhiB16sBiB")
@@ -109,7 +116,7 @@ _ONE_PARTITION = Struct(">iii")  # one partition, its index, records' length
 _ONE_PARTITION_FLEXIBLE = Struct(">BiB")
 
 
-def _parse_one(view: memoryview, position: int) -> ProduceRequest | None:
+def _parse_one(view: memoryview, position: int) -> OneBatch | None:
     transaction, acks, timeout_ms, topic_count, name_bytes = _ONE_START.unpack_from(view, position)
     if transaction != -1 or topic_count != 1 or name_bytes < 0:
         return None
@@ -119,10 +126,10 @@ def _parse_one(view: memoryview, position: int) -> ProduceRequest | None:
     if partition_count != 1 or records_bytes < 0 or start + records_bytes != len(view):
         return None
     name = str(view[position + 14 : name_end], "utf-8")
-    return ProduceRequest(None, acks, timeout_ms, [(name, None, [(partition, view[start:])])])
+    return acks, timeout_ms, name, None, partition, view[start:]
 
 
-def _parse_one_flexible(view: memoryview, position: int) -> ProduceRequest | None:
+def _parse_one_flexible(view: memoryview, position: int) -> OneBatch | None:
     transaction, acks, timeout_ms, topic_count, name_length = _ONE_START_FLEXIBLE.unpack_from(view, position)
     if transaction or topic_count != 2 or not 0 < name_length < 0x80:
         return None
@@ -132,10 +139,10 @@ def _parse_one_flexible(view: memoryview, position: int) -> ProduceRequest | Non
     if records is None:
         return None
     name = str(view[position + 9 : name_end], "utf-8")
-    return ProduceRequest(None, acks, timeout_ms, [(name, None, [(partition, records)])])
+    return acks, timeout_ms, name, None, partition, records
 
 
-def _parse_one_by_id(view: memoryview, position: int) -> ProduceRequest | None:
+def _parse_one_by_id(view: memoryview, position: int) -> OneBatch | None:
     transaction, acks, timeout_ms, topic_count, raw_id, partition_count, partition, records_length = (
         _ONE_START_BY_ID.unpack_from(view, position)
     )
@@ -144,7 +151,7 @@ def _parse_one_by_id(view: memoryview, position: int) -> ProduceRequest | None:
     records = _last_records(view, position + 29, records_length)
     if records is None:
         return None
-    return ProduceRequest(None, acks, timeout_ms, [(None, uuid_of(raw_id), [(partition, records)])])
+    return acks, timeout_ms, None, uuid_of(raw_id), partition, records
 
 
 def _last_records(view: memoryview, position: int, length: int) -> memoryview | None:
@@ -204,7 +211,7 @@ def _parse(version: int, view: memoryview, position: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-# One topic, one partition, no error: nearly every response. What follows a short topic name, to the frame's end.
+# One topic, one partition, no error: nearly every answer. What follows a short topic name, to the frame's end.
 _ONE_FLEXIBLE = Struct(">Bihqqq4sib")  # one partition; no record errors, message, tags; topic tags; throttle; tags
 _ONE_RECORD_ERRORS = Struct(">iihqqqihi")
 _ONE_LOG_START = Struct(">iihqqqi")
@@ -215,51 +222,36 @@ _HEAD = Struct(">iiih")
 _NAME_BYTES_MAX = 126  # one byte of compact length
 
 
-def encode_produce_response(
+def encode_one(
     version: int,
     correlation_id: int,
-    topics: Sequence[ProduceTopicResult],
-    throttle_ms: int,
-    node_endpoints: Sequence[NodeEndpoint] = (),
+    name: str | None,
+    topic_id: UUID | None,
+    partition: int,
+    base_offset: int,
+    append_time_ms: int,
+    log_start: int,
 ) -> bytes:
-    """The whole frame, with its length."""
-    if len(topics) == 1 and not node_endpoints:
-        partitions = topics[0].partitions
-        if len(partitions) == 1 and not partitions[0].error_code:
-            frame = _encode_one(version, correlation_id, topics[0], partitions[0], throttle_ms)
-            if frame is not None:
-                return frame
-    return _encode_any(version, correlation_id, topics, throttle_ms, node_endpoints)
-
-
-def _encode_one(
-    version: int, correlation_id: int, topic: ProduceTopicResult, result: ProducePartitionResult, throttle_ms: int
-) -> bytes | None:
-    partition, error_code, base_offset, append_time_ms, log_start, record_errors, message, leader = result
-    if record_errors or message is not None or leader is not None:
-        return None
+    """The whole frame, with its length, where one batch was sent and written and nobody has to wait."""
     if version >= _FLEXIBLE_FROM:
-        tail = _ONE_FLEXIBLE.pack(
-            2, partition, error_code, base_offset, append_time_ms, log_start, b"\x01\x00\x00\x00", throttle_ms, 0
-        )
+        tail = _ONE_FLEXIBLE.pack(2, partition, 0, base_offset, append_time_ms, log_start, b"\x01\x00\x00\x00", 0, 0)
         if version >= _TOPIC_IDS_FROM:
-            assert topic.topic_id is not None
-            return _HEAD_BY_ID.pack(22 + len(tail), correlation_id, 0, 2, topic.topic_id.bytes) + tail
-        assert topic.name is not None
-        raw = topic.name.encode()
+            assert topic_id is not None
+            return _HEAD_BY_ID.pack(22 + len(tail), correlation_id, 0, 2, topic_id.bytes) + tail
+        assert name is not None
+        raw = name.encode()
         if len(raw) > _NAME_BYTES_MAX:
-            return None
+            result = ProducePartitionResult(partition, 0, base_offset, append_time_ms, log_start)
+            return encode_produce_response(version, correlation_id, [ProduceTopicResult(name, None, [result])], 0)
         return _HEAD_FLEXIBLE.pack(7 + len(raw) + len(tail), correlation_id, 0, 2, len(raw) + 1) + raw + tail
-    assert topic.name is not None
-    raw = topic.name.encode()
+    assert name is not None
+    raw = name.encode()
     if version >= _RECORD_ERRORS_FROM:
-        tail = _ONE_RECORD_ERRORS.pack(
-            1, partition, error_code, base_offset, append_time_ms, log_start, 0, -1, throttle_ms
-        )
+        tail = _ONE_RECORD_ERRORS.pack(1, partition, 0, base_offset, append_time_ms, log_start, 0, -1, 0)
     elif version >= _LOG_START_FROM:
-        tail = _ONE_LOG_START.pack(1, partition, error_code, base_offset, append_time_ms, log_start, throttle_ms)
+        tail = _ONE_LOG_START.pack(1, partition, 0, base_offset, append_time_ms, log_start, 0)
     else:
-        tail = _ONE_OLDEST.pack(1, partition, error_code, base_offset, append_time_ms, throttle_ms)
+        tail = _ONE_OLDEST.pack(1, partition, 0, base_offset, append_time_ms, 0)
     return _HEAD.pack(10 + len(raw) + len(tail), correlation_id, 1, len(raw)) + raw + tail
 
 
@@ -268,13 +260,14 @@ _RESULT_OLDEST = Struct(">ihqq")
 _LEADER_TAG = Struct(">BBBiib")  # one tag: number 0, 9 bytes: leader id, leader epoch, no tags
 
 
-def _encode_any(
+def encode_produce_response(
     version: int,
     correlation_id: int,
     topics: Sequence[ProduceTopicResult],
     throttle_ms: int,
-    node_endpoints: Sequence[NodeEndpoint],
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
+    """The whole frame, with its length, whatever was asked and became of it."""
     flexible = version >= _FLEXIBLE_FROM
     out = bytearray(4)
     out += I32.pack(correlation_id)

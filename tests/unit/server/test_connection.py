@@ -9,7 +9,8 @@ import pytest
 from penstock import brief_work
 from penstock.disk import RealFile
 from penstock.errors import ErrorCode
-from penstock.handlers import produce
+from penstock.handlers import one_batch
+from penstock.handlers.answers import LateReply
 from penstock.records.record import Record, encode_batch
 from penstock.server.connection import OWN_BUFFER_BYTES_MIN, REQUESTS_IN_FLIGHT_MAX
 from penstock.testing import EmbeddedBroker
@@ -122,15 +123,13 @@ def test_a_late_reply_that_cannot_be_made_ends_its_connection_and_no_other(
     one, other = connect(penstock_broker), connect(penstock_broker)
     one.send(frames.produce(1, "orders", acks=1))  # the first of a segment is written by itself
     one.receive(PRODUCE, 9)
-    encode = produce.encode_produce_response
 
-    def broken(version: int, correlation_id: int, *rest: Any) -> bytes:
-        if correlation_id == 13:
-            raise RuntimeError("a fault of ours")
-        return encode(version, correlation_id, *rest)
+    def broken() -> bytes:
+        raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(produce, "encode_produce_response", broken)
-    one.send(frames.produce(13, "orders", acks=1))
+    monkeypatch.setattr(one_batch, "LateReply", lambda _: LateReply(broken))
+    # The first of a turn is written at once, so the second is the one whose answer is late.
+    one.send(frames.produce(12, "orders", acks=1) + frames.produce(13, "orders", acks=1))
     assert one.is_hung_up_on()
     other.send(frames.produce(14, "orders", acks=1))
     assert other.receive(PRODUCE, 9)[0] == 14

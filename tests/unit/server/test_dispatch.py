@@ -248,6 +248,7 @@ def test_a_bug_on_the_hot_walks_costs_the_connection(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setitem(ROUTES, key, Route(ROUTES[key].resource, ROUTES[key].operation, raw=fail))
+    broker.restart()  # which reads the routes anew
     wire, other = connect(broker), connect(broker)
     with caplog.at_level(logging.ERROR):
         wire.send(frames.make(key, 11, 1))
