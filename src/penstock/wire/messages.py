@@ -12,27 +12,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from threading import get_ident
-from typing import Any, Literal
+from typing import Any
 
 from penstock.errors import MalformedFrame
 from penstock.wire.apis import BY_KEY, ApiKey
+from penstock.wire.names import Kind, varying_names
 from penstock.wire.schema import EntityType, field_specs
 from penstock.wire.skim import Skip, compile_skip, skim
 from penstock.wire.writer import Body, Write, compile_writer
-
-Kind = Literal["request", "response"]
 
 
 class _Codec:
     """What is compiled for one version of one message."""
 
-    __slots__ = ("_reader", "_vocabulary", "_writer", "entity")
+    __slots__ = ("_api_key", "_kind", "_reader", "_writer", "entity")
 
     def __init__(self, api_key: int, version: int, kind: Kind) -> None:
         self.entity = load_entity(api_key, version, kind)
-        self._vocabulary = _Vocabulary(api_key, kind)
+        self._api_key = api_key
+        self._kind: Kind = kind
         # A broker reads requests and writes responses: half of each would be compiled in vain.
         self._reader: tuple[Skip, Callable[[bytes, int], tuple[Any, int]]] | None = None
         self._writer: Write | None = None
@@ -55,33 +54,14 @@ class _Codec:
     def encode(self, body: Body) -> bytes:
         write = self._writer
         if write is None:
-            write = self._writer = compile_writer(self.entity, self._vocabulary.require)
+            write = self._writer = compile_writer(self.entity, self._require_known)
         out = bytearray()
         write(out, body)
         return bytes(out)
 
-
-class _Vocabulary:
-    """Which field names any version of a message knows, learnt from the newest version down and only when asked."""
-
-    def __init__(self, api_key: int, kind: Kind) -> None:
-        self._api_key = api_key
-        self._kind: Kind = kind
-        self._versions = iter(range(BY_KEY[api_key].high, BY_KEY[api_key].low - 1, -1))
-        self._names: set[tuple[str, ...]] = set()
-
-    def require(self, path: tuple[str, ...], names: Iterable[str]) -> None:
-        missing = {(*path, name) for name in names}
-        while not missing <= self._names:
-            version = next(self._versions, None)
-            assert version is not None, f"no version of {BY_KEY[self._api_key].name} {self._kind} has {missing}"
-            self._learn(load_entity(self._api_key, version, self._kind), ())
-
-    def _learn(self, entity: EntityType, path: tuple[str, ...]) -> None:
-        for spec in field_specs(entity):
-            self._names.add((*path, spec.name))
-            if spec.entity is not None:
-                self._learn(spec.entity, (*path, spec.name))
+    def _require_known(self, path: tuple[str, ...], names: Iterable[str]) -> None:
+        missing = {".".join((*path, name)) for name in names} - varying_names(self._api_key, self._kind)
+        assert not missing, f"no version of {BY_KEY[self._api_key].name} {self._kind} has {missing}"
 
 
 _codecs: dict[tuple[int, int, Kind], _Codec] = {}
@@ -145,7 +125,7 @@ def _import_kio(name: str) -> Any:
         sys.meta_path.remove(hiding)
 
 
-class _HidesHypothesis(MetaPathFinder):
+class _HidesHypothesis:
     """From one thread only: another may be importing it for good, in a test with a broker beside it."""
 
     def __init__(self, thread: int) -> None:

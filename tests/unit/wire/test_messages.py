@@ -176,6 +176,17 @@ def test_importing_messages_and_decoding_one_loads_one_version_and_no_hypothesis
     assert result.returncode == 0, result.stderr
 
 
+def test_a_field_that_only_other_versions_have_is_dropped_without_loading_any_of_them() -> None:
+    script = (
+        "import sys; from penstock.wire import messages as m;"
+        "m.encode_response(3, 13, {'cluster_authorized_operations': 0});"
+        "loaded = [n for n in sys.modules if n.startswith('kio.schema.metadata.v')];"
+        "assert loaded and all('.v13' in name for name in loaded), loaded"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_a_time_that_is_not_there_is_none_where_kio_would_refuse_the_message() -> None:
     state = {"transactional_id": "a", "transaction_state": "Empty", "transaction_start_time": -1}
     body = encode_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transaction_states": [state]})
