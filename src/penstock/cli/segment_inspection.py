@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from penstock.errors import PenstockError
 from penstock.records.batch import CRC_COVERS_FROM, HEADER_BYTES, MAGIC, BatchHeader, crc_is_right, read_header
+from penstock.records.checksum import crc32c
 from penstock.records.compression import Codec
 from penstock.records.markers import decode_marker
 from penstock.records.record import NO_TIMESTAMP, Record, decode_records

@@ -16,10 +16,9 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.disk import Disk
 from penstock.log.segment import TXN_INDEX_SUFFIX, file_name
+from penstock.records.checksum import crc32c
 
 _ENTRY = Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
 _VERSION = 0

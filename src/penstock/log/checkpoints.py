@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from penstock.disk import Disk
 from penstock.model import NO_TOPIC_ID, LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.records.checksum import crc32c
 
 logger = logging.getLogger(__name__)
 

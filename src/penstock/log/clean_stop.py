@@ -6,11 +6,10 @@ Called by log.directory. A mark that is damaged is none: then every log is check
 import json
 from collections.abc import Mapping
 
-from crc32c import crc32c
-
 from penstock.log.partition_log import PartitionLog
 from penstock.log.recovery import CleanEnd
 from penstock.model import TopicPartition
+from penstock.records.checksum import crc32c
 
 CLEAN_STOP = "clean-stop.json"
 

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.config import TopicConfig
 from penstock.disk import Disk
 from penstock.errors import CorruptMessage, OffsetOutOfRange, PenstockError, StorageFailed
@@ -35,6 +33,7 @@ from penstock.log.state import LogState
 from penstock.log.topic_id import sync_topic_id, write_topic_id
 from penstock.model import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, read_header, stamp
+from penstock.records.checksum import crc32c
 from penstock.records.markers import Marker, encode_marker
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.errors import (
     DuplicateSequence,
     InvalidProducerEpoch,
@@ -26,6 +24,7 @@ from penstock.errors import (
 from penstock.log.aborted import AbortedDigest, AbortedTransaction
 from penstock.model import Offset
 from penstock.records.batch import CONTROL_MASK, SEQUENCE_MAX, TRANSACTIONAL_MASK, BatchHeader
+from penstock.records.checksum import crc32c
 from penstock.records.markers import ControlType, Marker
 
 BATCHES_KEPT = 5

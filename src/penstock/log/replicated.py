@@ -9,13 +9,12 @@ Laws (TRAPS L6):
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.errors import CorruptMessage, PenstockError
 from penstock.log.aborted import AbortedTransactions
 from penstock.log.producers import Producers
 from penstock.model import LeaderEpoch, Offset
 from penstock.records.batch import CONTROL_MASK, CRC_COVERS_FROM, HEADER_BYTES, MAGIC, BatchHeader, read_header
+from penstock.records.checksum import crc32c
 from penstock.records.markers import Marker, decode_marker
 from penstock.records.record import decode_records
 

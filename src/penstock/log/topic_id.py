@@ -6,10 +6,9 @@ Called by log.partition_log, log.directory, log.recovery and cli.side_inspection
 from pathlib import Path
 from uuid import UUID
 
-from crc32c import crc32c
-
 from penstock.disk import Disk
 from penstock.model import TopicId
+from penstock.records.checksum import crc32c
 
 TOPIC_ID_FILE = "partition.metadata"
 

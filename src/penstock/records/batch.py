@@ -13,10 +13,9 @@ without touching it, and must be range-checked since it does not protect them.
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.errors import CorruptMessage, InvalidRecord, UnsupportedForMessageFormat
 from penstock.model import LeaderEpoch, Offset
+from penstock.records.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 

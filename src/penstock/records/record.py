@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
-from crc32c import crc32c
-
 from penstock.errors import InvalidRecord, InvalidTimestamp
 from penstock.records.batch import (
     COMPRESSION_MASK,
@@ -30,6 +28,7 @@ from penstock.records.batch import (
     BatchHeader,
     Buffer,
 )
+from penstock.records.checksum import crc32c
 from penstock.records.compression import Codec, compress, decompress
 
 # Bit 6: base_timestamp is not a record's time but the time from which tombstones and markers may go (KIP-534).

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from crc32c import crc32c
 
 from penstock.errors import PenstockError
 from penstock.records.batch import CONTROL_MASK, CRC_COVERS_FROM, TRANSACTIONAL_MASK, Buffer, read_header
+from penstock.records.checksum import crc32c
 from penstock.records.markers import ControlType, decode_marker
 from penstock.records.record import decode_records
 from penstock.spark.arrow.errors import MalformedBatch
