@@ -16,7 +16,8 @@ from penstock.clock import Rng
 from penstock.config import BrokerConfig, TopicConfig
 from penstock.disk import Disk
 from penstock.errors import PenstockError
-from penstock.log.compaction import CleanJob, CleanResult, clean_segments
+from penstock.log.clean_job import CleanJob, CleanResult
+from penstock.log.compaction import clean_segments
 from penstock.log.compactor import Compactor
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.log.partition_log import PartitionLog
@@ -67,7 +68,6 @@ class CompactedLife:
 
     async def compact(self, disk: Disk, logs: LogDirectory) -> None:
         compactor = Compactor(disk, logs, BrokerConfig(), self.clock, BrokerMetrics(self.clock))
-        compactor._cleaner.close()  # pyright: ignore[reportPrivateUsage]
         compactor._cleaner = InProcess(disk)  # type: ignore[assignment]
         self.rounds += await compactor.run_round({AT: logs.logs[AT].next_offset})
 

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.disk import RealDisk
-from penstock.log.compaction import CleanJob, ProducerTail, SourceSegment, clean_segments
+from penstock.log.clean_job import CleanJob, SourceSegment
+from penstock.log.compaction import clean_segments
+from penstock.log.producers import ProducerTail
 from penstock.log.segment import file_name
 from penstock.log.swap import swap_in
 from penstock.records.batch import BatchHeader, crc_is_right, read_header

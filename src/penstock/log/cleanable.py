@@ -7,7 +7,7 @@ must know their largest timestamp (Segment.load_max_timestamp).
 from collections.abc import Mapping, Sequence
 
 from penstock.log.aborted import AbortedTransaction
-from penstock.log.compaction import CleanJob, SourceSegment
+from penstock.log.clean_job import CleanJob, SourceSegment
 from penstock.log.index import TIME_ENTRY_BYTES
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producers import ProducerTail

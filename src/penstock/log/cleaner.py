@@ -21,8 +21,7 @@ from struct import Struct
 from typing import IO, Any
 
 from penstock.disk import RealDisk
-from penstock.errors import PenstockError
-from penstock.log.compaction import CleanJob, CleanResult, clean_segments
+from penstock.log.clean_job import CleaningFailed, CleanJob, CleanResult
 
 IDLE_SECONDS = 30.0
 JOB_SECONDS_MAX = 3600.0
@@ -30,10 +29,6 @@ NICENESS = 19
 
 _LENGTH = Struct(">Q")
 _COMMAND = "from penstock.log.cleaner import run_worker; run_worker()"
-
-
-class CleaningFailed(PenstockError):
-    """The log is as it was; what the worker left behind is removed with the next job or the next start."""
 
 
 class Cleaner:
@@ -136,6 +131,9 @@ class Cleaner:
 
 def run_worker() -> None:
     """The worker process: jobs from standard input, answers to what was standard output, until either ends."""
+    # Only here: the broker itself never compacts.
+    from penstock.log.compaction import clean_segments
+
     os.nice(NICENESS)
     # Ctrl-C reaches every process of the terminal; this one ends with its broker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -10,21 +10,24 @@ Laws:
 import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.config import BrokerConfig
 from penstock.disk import Disk
 from penstock.errors import PenstockError
 from penstock.log.checkpoints import SavedOffset, read_saved_offsets, write_saved_offsets
+from penstock.log.clean_job import CleanedSegment, CleaningFailed, CleanJob, CleanResult
 from penstock.log.cleanable import plan_cleaning
-from penstock.log.cleaner import Cleaner, CleaningFailed
-from penstock.log.compaction import CleanedSegment, CleanJob, CleanResult
 from penstock.log.directory import LogDirectory
 from penstock.log.partition_log import PartitionLog
 from penstock.log.segment import Segment
 from penstock.log.swap import swap_in
 from penstock.metrics import BrokerMetrics
 from penstock.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from penstock.log.cleaner import Cleaner
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class Compactor:
         self._config = config
         self._clock = clock
         self._metrics = metrics
-        self._cleaner = Cleaner()
+        self._cleaner: Cleaner | None = None  # since the first job
         self._checkpoint = logs.root / CLEANED_UP_TO
         # Up to where each log has each key once already. Lost, it only makes the next round look further back.
         self._cleaned_up_to = read_saved_offsets(disk, self._checkpoint)
@@ -79,7 +82,8 @@ class Compactor:
             yield ratio, ratio > log.config.min_cleanable_dirty_ratio
 
     def close(self) -> None:
-        self._cleaner.close()
+        if self._cleaner is not None:
+            self._cleaner.close()
 
     def _forget_above(self, at: TopicPartition, end: Offset) -> None:
         """What is written there from now on was never compacted."""
@@ -93,7 +97,7 @@ class Compactor:
             job = await self._plan(log, stable_offset)
             if job is None:
                 return False
-            result = await self._cleaner.clean(job)
+            result = await self._worker().clean(job)
             await self._take(log, result)
         except (PenstockError, OSError) as error:
             if self._logs.logs.get(log.at) is log:
@@ -122,6 +126,14 @@ class Compactor:
             producers=log.producers.tails(),
             aborted=log.aborted_transactions(log.log_start, stable_offset),
         )
+
+    def _worker(self) -> "Cleaner":
+        if self._cleaner is None:
+            # Only now: most brokers have nothing to compact, and none has when it starts.
+            from penstock.log.cleaner import Cleaner
+
+            self._cleaner = Cleaner()
+        return self._cleaner
 
     async def _take(self, log: PartitionLog, result: CleanResult) -> None:
         for cleaned in result.cleaned:

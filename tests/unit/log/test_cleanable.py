@@ -6,9 +6,11 @@ import pytest
 
 from penstock.config import TopicConfig
 from penstock.disk import RealDisk
+from penstock.log.clean_job import CleanJob
 from penstock.log.cleanable import find_dirty_end, plan_cleaning
-from penstock.log.compaction import CleanJob, ProducerTail, clean_segments
+from penstock.log.compaction import clean_segments
 from penstock.log.partition_log import PartitionLog
+from penstock.log.producers import ProducerTail
 from penstock.log.recovery import KnownPoints, open_log
 from penstock.log.swap import swap_in
 from penstock.model import NO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition

@@ -6,14 +6,13 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from penstock.log.cleaner import NICENESS, Cleaner, CleaningFailed
-from penstock.log.compaction import CleanJob, SourceSegment
+from penstock.log.clean_job import CleaningFailed, CleanJob, SourceSegment
+from penstock.log.cleaner import NICENESS, Cleaner
 from penstock.log.segment import file_name
 from penstock.records.record import Record, encode_batch
 
@@ -37,13 +36,14 @@ def job(directory: Path, records: int = 10) -> CleanJob:
         index_interval_bytes=4096,
         unpacked_bytes_max=1 << 20,
         dedupe_buffer_bytes=1 << 20,
+        producers={},
     )
 
 
 def endless(directory: Path) -> CleanJob:
     """A job of a million segments, which are all the same: more than any test waits for."""
     short = job(directory)
-    return replace(short, segments=short.segments * 1_000_000)
+    return short._replace(segments=short.segments * 1_000_000)
 
 
 async def until(condition: Callable[[], bool]) -> None:

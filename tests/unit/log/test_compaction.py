@@ -7,9 +7,11 @@ import pytest
 
 from penstock.disk import RealDisk
 from penstock.errors import CorruptMessage
-from penstock.log.compaction import CleanJob, CleanResult, ProducerTail, SourceSegment, clean_segments, group_segments
+from penstock.log.clean_job import CleanJob, CleanResult, SourceSegment
+from penstock.log.compaction import clean_segments, group_segments
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.offset_map import ENTRY_BYTES, AbortedTransaction
+from penstock.log.producers import ProducerTail
 from penstock.log.segment import file_name
 from penstock.log.swap import swap_in
 from penstock.records.batch import BatchHeader, crc_is_right, read_header
@@ -51,6 +53,7 @@ class Log:
             "index_interval_bytes": 4096,
             "unpacked_bytes_max": 1 << 20,
             "dedupe_buffer_bytes": 1 << 20,
+            "producers": {},
         }
         return CleanJob(**{**values, **changes})
 

@@ -13,7 +13,8 @@ from tests.unit.log.making import TOPIC_ID, abort, commit, committed_values, who
 from penstock.clock import Rng
 from penstock.config import BrokerConfig, TopicConfig
 from penstock.disk import Disk, RealDisk
-from penstock.log.compaction import CleanJob, CleanResult, clean_segments
+from penstock.log.clean_job import CleanJob, CleanResult
+from penstock.log.compaction import clean_segments
 from penstock.log.compactor import Compactor
 from penstock.log.directory import LogDirectory, LogRequest
 from penstock.log.partition_log import PartitionLog
