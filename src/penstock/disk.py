@@ -13,7 +13,6 @@ import errno
 import fcntl
 import itertools
 import os
-import shutil
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -269,10 +268,14 @@ class RealDisk:
             path.unlink()
 
     def remove_tree(self, path: Path) -> None:
+        # Only here: it brings every format of archive there is, and a broker that starts has nothing to remove.
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
 
     def free_bytes(self, path: Path) -> int:
-        return shutil.disk_usage(path).free
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
 
     def run(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
         return self._threads.run(partial(work, *arguments) if arguments else work)

@@ -214,11 +214,24 @@ def raise_file_limit() -> None:
             continue
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. argparse would ask shutil, with every option it is told of and not only for help."""
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        if not columns.isdecimal():
+            try:
+                columns = os.get_terminal_size().columns
+            except OSError:
+                columns = 80
+        super().__init__(prog, width=int(columns) - 2)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="penstock serve",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -4,7 +4,6 @@ Called by sqlite_store: a lease's end is written into a file that other processe
 understand. It means nothing after a reboot, hence the boot id beside it.
 """
 
-import ctypes
 import time
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +33,9 @@ class SystemBootTime:
 def _read_boot_id() -> str:
     if _LINUX_BOOT_ID.exists():
         return _LINUX_BOOT_ID.read_text().strip()
+    # Only here: Linux needs none of it.
+    import ctypes
+
     name = b"kern.bootsessionuuid"
     buffer = ctypes.create_string_buffer(64)
     size = ctypes.c_size_t(len(buffer))

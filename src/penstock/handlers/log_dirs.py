@@ -3,7 +3,7 @@
 Called by server.dispatch.
 """
 
-import shutil
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ async def handle_describe_log_dirs(context: HandlerContext, request: Request) ->
 def _volume(context: HandlerContext, root: Path) -> tuple[int, int]:
     """Size of the file system and what is free of it. Blocks."""
     try:
-        return shutil.disk_usage(root).total, context.disk.free_bytes(root)
+        volume = os.statvfs(root)
+        return volume.f_blocks * volume.f_frsize, context.disk.free_bytes(root)
     except OSError:
         return UNKNOWN_BYTES, UNKNOWN_BYTES
