@@ -73,7 +73,8 @@ def _run(
             with scratch() as folder, up(candidates, folder, mode, nodes, absent, per_core) as started:
                 for workload in some:
                     results = {name: Measured(reason=each.reason) for name, each in absent.items()}
-                    alternate(workload, candidates, started, results, rounds, _say)
+                    held_against = limits.beside(workload.limits, is_quick)
+                    alternate(workload, candidates, started, results, held_against, rounds, _say)
                     yield workload, mode, results
     for workload in wanted:
         if workload.kind is Kind.ALONE and Mode.DEFAULT in modes:

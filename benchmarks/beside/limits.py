@@ -1,6 +1,7 @@
 """What this machine can do at all: loopback TCP, writes into the page cache, syncs, librdkafka without a broker.
 
-Called by command.py. The figures a broker's are held against; each is measured once a round, beside the peers.
+Called by command.py. The figures a broker's are held against. Those that a target names are measured once in each
+round of its workload, beside the peers; all of them together, with `--only limits`, tell about the machine.
 """
 
 import os
@@ -9,8 +10,9 @@ import sys
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..peers.model import HOST, Driver, Node, Plan, free_port
@@ -18,9 +20,11 @@ from ..peers.running import running
 from . import driving
 from .drivers.job import TICKS_PER_S, Job, percentiles, schedule
 from .rounds import Say, scratch
+from .workloads import LIMIT
 
 BLOCK = b"x" * (1 << 20)
 TCP_BYTES = 4 << 30
+REPLY_BYTES = 8 << 20  # what kafka_raw asks for at once
 WRITE_BYTES = 1 << 30
 SYNCS = 500
 SYNC_BYTES = 4_096
@@ -54,6 +58,35 @@ def loopback_tcp(divisor: int) -> dict[str, float]:
             got += more
         thread.join()
     return {"mb_per_s": got / (time.perf_counter() - began) / 1e6}
+
+
+def loopback_replies(divisor: int) -> dict[str, float]:
+    """The same for a client that asks for 8 MB, waits for all of it and asks again, as one that fetches does."""
+    rounds = max(1, TCP_BYTES // REPLY_BYTES // divisor)
+    with socket.create_server((HOST, 0)) as listener:
+        asker = socket.create_connection(listener.getsockname())
+        answerer, _ = listener.accept()
+    content = bytes(REPLY_BYTES)
+
+    def answer() -> None:
+        while answerer.recv(1):
+            answerer.sendall(content)
+
+    with asker, answerer:
+        asker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        thread = threading.Thread(target=answer)
+        thread.start()
+        view = memoryview(bytearray(REPLY_BYTES))
+        began = time.perf_counter()
+        for _ in range(rounds):
+            asker.sendall(b"?")
+            got = 0
+            while got < REPLY_BYTES:
+                got += asker.recv_into(view[got:])
+        took_s = time.perf_counter() - began
+        asker.shutdown(socket.SHUT_WR)
+        thread.join()
+    return {"mb_per_s": rounds * REPLY_BYTES / took_s / 1e6}
 
 
 def page_cache_write(divisor: int) -> dict[str, float]:
@@ -130,12 +163,19 @@ def _against_nobody(job: Job) -> tuple[driving.Worked, float]:
 
 LIMITS: dict[str, Callable[[int], dict[str, float]]] = {
     "loopback-tcp": loopback_tcp,
+    "loopback-replies": loopback_replies,
     "page-cache-write": page_cache_write,
     "fsync": fsync,
     "fsync-10k": fsync_at_rate,
     "librdkafka-null-broker": null_broker,
     "librdkafka-null-broker-10k": null_broker_latency,
 }
+
+
+def beside(names: Sequence[str], is_quick: bool) -> dict[str, Callable[[], dict[str, float]]]:
+    """Those that a workload is held against, to be measured in its rounds; each gives the workload's own figure."""
+    divisor = QUICK_DIVISOR if is_quick else 1
+    return {f"{LIMIT}{name}": partial(LIMITS[name], divisor) for name in names}
 
 
 def measure(rounds: int, is_quick: bool, say: Say) -> dict[str, list[dict[str, float]]]:

@@ -83,10 +83,11 @@ def alternate(
     candidates: Mapping[str, Candidate],
     started: Mapping[str, Running],
     results: dict[str, Measured],
+    limits: Mapping[str, Callable[[], dict[str, float]]],
     rounds: int,
     say: Say,
 ) -> None:
-    """Fills `results`, which has a place for every peer."""
+    """Fills `results`, which has a place for every peer; the limits of the machine come to stand behind them."""
     for name, candidate in candidates.items():
         results[name].reason = results[name].reason or lacks(candidate.peer, workload.needs)
     filled: dict[str, str] = {}  # each peer's topic
@@ -110,6 +111,9 @@ def alternate(
                 continue
             if round_number >= 0:
                 results[name].rounds.append(figures)
+        for name, measure_limit in limits.items() if round_number >= 0 else ():
+            say(f"{workload.name}: {name}, round {round_number + 1}")
+            results.setdefault(name, Measured()).rounds.append(measure_limit())
 
 
 def _new_topic() -> str:

@@ -24,6 +24,7 @@ QUICK_COUNT_MIN = 20
 SECONDS_MAX = 5.0  # of one round: some clients would take minutes for what others send in a second
 RECOVERY_BYTES = 10_000_000_000
 ALL_MODES = (Mode.DEFAULT, Mode.FSYNC, Mode.PAGE_CACHE)
+LIMIT = "limit: "  # before its name, where it stands among the peers
 KAFKA_ONLY = frozenset({Ability.KAFKA})
 
 
@@ -48,6 +49,7 @@ class Workload:
     listens: bool = False  # a second client reads what the first sends
     is_cold: bool = False  # what was filled is not in the page cache
     is_core: bool = False  # one of the targets' rows
+    limits: tuple[str, ...] = ()  # of the machine, measured in the same rounds
 
     def quickly(self) -> "Workload":
         count = self.job.count if self.job.count <= QUICK_COUNT_MIN else self._less(self.job.count)
@@ -77,6 +79,7 @@ def _produce() -> Iterator[Workload]:
                         modes=ALL_MODES if is_core else (Mode.DEFAULT,),
                         needs=frozenset(needs),
                         is_core=is_core,
+                        limits=("librdkafka-null-broker",) if is_core and acks == "1" else (),
                     )
 
 
@@ -120,6 +123,7 @@ def _latency() -> Iterator[Workload]:
                 modes=ALL_MODES if rate == 10_000 else (Mode.DEFAULT,),
                 listens=listens,
                 is_core=rate == 10_000,
+                limits=("fsync", "fsync-10k") if rate == 10_000 and not listens else (),
             )
 
 
@@ -137,6 +141,7 @@ def _read() -> Iterator[Workload]:
             fill=READ_COUNT,
             is_cold=is_cold,
             is_core=True,
+            limits=() if is_cold else ("loopback-tcp", "loopback-replies"),
         )
     few = READ_COUNT // 5
     fan_out = replace(job, count=few, groups=10)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.beside import report
+from benchmarks.beside import limits, report, targets
 from benchmarks.beside.rounds import Measured
 from benchmarks.beside.workloads import FAMILIES, WORKLOADS, Kind, chosen
 from benchmarks.peers.model import Ability, Mode, lacks
@@ -84,6 +84,30 @@ def test_the_table_of_workloads_names_each_once_and_holds_what_the_targets_need(
     assert {each.job.rate for each in WORKLOADS if each.family == "latency"} == {1_000, 10_000, 50_000}
     core = {each.family for each in chosen([], core=True)}
     assert core == {"produce", "small", "latency", "read", "cluster", "start", "memory", "partitions"}
+
+
+def test_a_limit_that_a_workload_is_held_against_is_there_and_gives_its_figure() -> None:
+    held = [(each, limits.beside(each.limits, is_quick=True)) for each in WORKLOADS if each.limits]
+    assert {each.name for each, _ in held} >= {"catch-up-cached-raw", "latency-produce-10k"}
+    for each, beside in held:
+        if "null-broker" not in each.limits[0]:  # which starts a server and librdkafka
+            assert all(measure()[each.metric] > 0 for measure in beside.values())
+
+
+def test_a_target_is_held_against_a_limit_round_by_round() -> None:
+    read = {"penstock": [100.0, 300.0, 50.0], "limit: loopback-tcp": [400.0, 400.0, 100.0]}
+    late = {"penstock": [3.0, 9.0, 4.0], "limit: fsync-10k": [1.0, 8.0, 0.5]}
+
+    def measured(values: dict[str, list[float]], metric: str) -> dict[str, Any]:
+        return {"peers": {name: {"rounds": [{metric: one} for one in each]} for name, each in values.items()}}
+
+    workloads = {
+        "catch-up-cached-raw, default": measured(read, "mb_per_s"),
+        "latency-produce-10k, default": measured(late, "p99_ms"),
+    }
+    found = {(name, against): reached for name, against, _, reached, _ in targets.rows({"workloads": workloads})}
+    assert found["the same, without a client's work", "loopback TCP"] == "0.50"
+    assert found["the same, ms above the disk's own P99 at that rate", "fsync"] == "2.00"
 
 
 def test_a_quick_run_is_small_whatever_the_workload() -> None:
