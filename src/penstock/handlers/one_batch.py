@@ -92,7 +92,8 @@ def _refused(
     context: HandlerContext, request: RawRequest, topic: HostedTopic, one: OneBatch, error: PenstockError
 ) -> Answer:
     _, timeout_ms, name, topic_id, index, records = one
-    result, sure = refuse(context, topic, topic.name, index, records, error)
+    key = topic_id if topic_id is not None else topic.name
+    result, sure = refuse(context, topic, key, index, records, error)
     answers = [result]
     results = [ProduceTopicResult(name, topic_id, answers)]
     if sure is not None:
