@@ -107,13 +107,18 @@ class LeaderEpochs:
     that a crash left behind without it carry the epoch in their header, from which recovery makes the entry anew.
     """
 
-    __slots__ = ("_dirty", "_disk", "_entries", "_path")
+    __slots__ = ("_directory", "_dirty", "_disk", "_entries")
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
-        self._path = directory / LEADER_EPOCHS
+        self._directory = directory
         self._entries: list[EpochStart] = []
         self._dirty = False
+
+    @property
+    def _path(self) -> Path:
+        # Not kept: of ten thousand partitions few write a new epoch, and each path takes as long and as much as a log.
+        return self._directory / LEADER_EPOCHS
 
     @property
     def latest(self) -> LeaderEpoch:
@@ -121,9 +126,10 @@ class LeaderEpochs:
 
     def load(self) -> bool:
         """Take what the file holds; False where there is no file or it is damaged, and the log has to be asked."""
-        if not self._disk.exists(self._path):
+        path = self._path
+        if not self._disk.exists(path):
             return False
-        lines = self._disk.read_file(self._path).decode("ascii", "replace").splitlines()
+        lines = self._disk.read_file(path).decode("ascii", "replace").splitlines()
         entries: list[EpochStart] = []
         for line in lines[2:]:
             epoch, _, start = line.partition(" ")

@@ -132,7 +132,7 @@ class LogDirectory:
             directory = self.root / str(at)
             known = self._known(at, topic_id, has_peers, self._clean_ends.get(at))
             try:
-                said = read_topic_id(self._disk, directory)
+                said = read_topic_id(self._disk, directory) if self._disk.exists(directory) else None
                 if said is not None and said != topic_id:
                     self._set_aside(directory, said)
                 state = open_log(self._disk, directory, known, config.index_interval_bytes, self._clock.now_ms())
