@@ -116,7 +116,6 @@ class World:
 
     async def _compact(self) -> None:
         compactor = Compactor(self.disk, self.logs, BrokerConfig(), self.clock, BrokerMetrics(self.clock))
-        compactor._cleaner.close()
         compactor._cleaner = InProcess(self.disk)
         log = self.logs.logs[AT]
         await compactor.run_round({AT: log.last_stable_offset(log.next_offset)})
