@@ -73,7 +73,7 @@ def _run(
             with scratch() as folder, up(candidates, folder, mode, nodes, absent, per_core) as started:
                 for workload in some:
                     results = {name: Measured(reason=each.reason) for name, each in absent.items()}
-                    held_against = limits.beside(workload.limits, is_quick)
+                    held_against = limits.beside(workload.limits if mode is Mode.DEFAULT else (), is_quick)
                     alternate(workload, candidates, started, results, held_against, rounds, _say)
                     yield workload, mode, results
     for workload in wanted:

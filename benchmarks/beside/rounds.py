@@ -111,9 +111,19 @@ def alternate(
                 continue
             if round_number >= 0:
                 results[name].rounds.append(figures)
-        for name, measure_limit in limits.items() if round_number >= 0 else ():
-            say(f"{workload.name}: {name}, round {round_number + 1}")
-            results.setdefault(name, Measured()).rounds.append(measure_limit())
+        if round_number >= 0:
+            say(f"{workload.name}: limits, round {round_number + 1}")
+            _measure_limits(limits, results)
+
+
+def _measure_limits(limits: Mapping[str, Callable[[], dict[str, float]]], results: dict[str, Measured]) -> None:
+    for name, measure_limit in limits.items():
+        found = results.setdefault(name, Measured())
+        if found.reason is None:
+            try:
+                found.rounds.append(measure_limit())
+            except (driving.ClientFailed, PeerDied, OSError) as error:
+                found.reason = str(error) or type(error).__name__
 
 
 def _new_topic() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from benchmarks.beside import limits, report, targets
-from benchmarks.beside.rounds import Measured
+from benchmarks.beside.rounds import Measured, _measure_limits
 from benchmarks.beside.workloads import FAMILIES, WORKLOADS, Kind, chosen
 from benchmarks.peers.model import Ability, Mode, lacks
 from benchmarks.peers.roster import OURS, PEERS
@@ -108,6 +108,22 @@ def test_a_target_is_held_against_a_limit_round_by_round() -> None:
     found = {(name, against): reached for name, against, _, reached, _ in targets.rows({"workloads": workloads})}
     assert found["the same, without a client's work", "loopback TCP"] == "0.50"
     assert found["the same, ms above the disk's own P99 at that rate", "fsync"] == "2.00"
+
+
+def test_a_limit_that_cannot_be_measured_says_why_and_takes_nobody_with_it() -> None:
+    asked: list[str] = []
+
+    def fails() -> dict[str, float]:
+        asked.append("failing")
+        raise OSError("no room")
+
+    results = {"penstock": Measured([{"mb_per_s": 1.0}])}
+    for _ in range(2):
+        _measure_limits({"limit: failing": fails, "limit: sound": lambda: {"mb_per_s": 5.0}}, results)
+    assert (results["limit: failing"].rounds, results["limit: failing"].reason) == ([], "no room")
+    assert asked == ["failing"], "it is out for the rest of the workload"
+    assert results["limit: sound"].rounds == [{"mb_per_s": 5.0}] * 2
+    assert results["penstock"].rounds == [{"mb_per_s": 1.0}]
 
 
 def test_a_quick_run_is_small_whatever_the_workload() -> None:
