@@ -117,7 +117,7 @@ class LeaderEpochs:
 
     @property
     def _path(self) -> Path:
-        # Not kept: of ten thousand partitions few write a new epoch, and each path takes as long and as much as a log.
+        # Not kept: of ten thousand partitions few write a new epoch, and a Path for each costs their start and memory.
         return self._directory / LEADER_EPOCHS
 
     @property

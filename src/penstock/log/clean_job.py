@@ -5,8 +5,8 @@ imports.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.log.aborted import AbortedTransaction
@@ -19,7 +19,8 @@ class CleaningFailed(PenstockError):
     """The log is as it was; what the worker left behind is removed with the next job or the next start."""
 
 
-class SourceSegment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SourceSegment:
     """A closed segment as the log knows it."""
 
     base_offset: int
@@ -28,7 +29,8 @@ class SourceSegment(NamedTuple):
     index_bytes: int = 0
 
 
-class CleanJob(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanJob:
     """All that a worker process needs to know."""
 
     directory: Path
@@ -42,12 +44,13 @@ class CleanJob(NamedTuple):
     index_interval_bytes: int
     unpacked_bytes_max: int  # of one batch
     dedupe_buffer_bytes: int
-    producers: Mapping[int, ProducerTail]
+    producers: Mapping[int, ProducerTail] = field(default_factory=dict[int, ProducerTail])
     aborted: tuple[AbortedTransaction, ...] = ()
     markers_end: int = OFFSET_MAX  # at and above, markers stay: no snapshot of the producers knows yet what they ended
 
 
-class CleanedSegment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CleanedSegment:
     """A compacted segment that waits as `.cleaned` files for its swap."""
 
     base_offset: int
@@ -59,7 +62,8 @@ class CleanedSegment(NamedTuple):
     aborts_gone: tuple[int, ...] = ()  # offsets of abort markers that are not in it any more
 
 
-class CleanResult(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CleanResult:
     cleaned: tuple[CleanedSegment, ...]  # to be swapped in, oldest first; segments that would not change are left out
     clean_end: int  # the next job's dirty_start
     bytes_read: int

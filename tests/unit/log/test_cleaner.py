@@ -6,6 +6,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -36,14 +37,13 @@ def job(directory: Path, records: int = 10) -> CleanJob:
         index_interval_bytes=4096,
         unpacked_bytes_max=1 << 20,
         dedupe_buffer_bytes=1 << 20,
-        producers={},
     )
 
 
 def endless(directory: Path) -> CleanJob:
     """A job of a million segments, which are all the same: more than any test waits for."""
     short = job(directory)
-    return short._replace(segments=short.segments * 1_000_000)
+    return replace(short, segments=short.segments * 1_000_000)
 
 
 async def until(condition: Callable[[], bool]) -> None:

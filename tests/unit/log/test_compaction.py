@@ -53,7 +53,6 @@ class Log:
             "index_interval_bytes": 4096,
             "unpacked_bytes_max": 1 << 20,
             "dedupe_buffer_bytes": 1 << 20,
-            "producers": {},
         }
         return CleanJob(**{**values, **changes})
 
