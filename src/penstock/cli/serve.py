@@ -8,6 +8,7 @@ With --brokers this process runs no broker itself: it keeps the others running (
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import gc
 import logging
@@ -218,13 +219,12 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """As wide as the terminal. argparse would ask shutil, with every option it is told of and not only for help."""
 
     def __init__(self, prog: str) -> None:
-        columns = os.environ.get("COLUMNS", "")
-        if not columns.isdecimal():
-            try:
+        said = os.environ.get("COLUMNS", "")
+        columns = int(said) if said.isdecimal() else 0
+        if not columns:
+            with contextlib.suppress(OSError):  # it is no terminal
                 columns = os.get_terminal_size().columns
-            except OSError:
-                columns = 80
-        super().__init__(prog, width=int(columns) - 2)
+        super().__init__(prog, width=(columns or 80) - 2)  # some terminals say 0
 
 
 def _parser() -> argparse.ArgumentParser:

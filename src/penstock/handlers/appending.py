@@ -9,7 +9,7 @@ from penstock.errors import ErrorCode, InvalidRecord, InvalidTopicName, Penstock
 from penstock.handlers.context import HandlerContext
 from penstock.handlers.final_refusals import FINAL
 from penstock.handlers.leader_hints import leader_hint
-from penstock.handlers.produce_answers import refusal
+from penstock.handlers.produce_answers import counted_refusal, refusal
 from penstock.handlers.produce_waits import Wait
 from penstock.handlers.validated_produce import Admitted
 from penstock.log.intake import admit
@@ -112,6 +112,6 @@ def refuse(
         if header.producer_id >= 0 and header.base_sequence >= 0:
             partition.note_refused(header)
     if partition is not None and partition.is_leader and error.code in FINAL:
+        # Counted when it is told, if it is.
         return refusal(index, error), context.final_refusals.make_sure(context, partition, error)
-    context.metrics.request_errors.child("Produce", error.code.name).value += 1
-    return refusal(index, error, leader_hint(context, key, index, error)), None
+    return counted_refusal(context, index, error, leader_hint(context, key, index, error)), None

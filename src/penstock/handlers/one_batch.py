@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.handlers.answers import Answer, LateReply, PendingReply
 from penstock.handlers.appending import append_batch, refuse
 from penstock.handlers.context import HandlerContext, RawRequest
-from penstock.handlers.produce_answers import NotInTime, answer_later, hinted_endpoints, refusal
+from penstock.handlers.produce_answers import NotInTime, answer_later, counted_refusal, hinted_endpoints
 from penstock.log.partition_log import PartitionLog
 from penstock.model import INTERNAL_TOPICS
 from penstock.replication.partition import ACKS_ALL
@@ -56,9 +56,9 @@ def produce_one(context: HandlerContext, request: RawRequest, one: OneBatch) -> 
         def answer_written() -> bytes:
             """At the end of the turn, when the first of those who gathered in a log has it written for all."""
             failure = log.settle()
-            return (
-                frame if failure is None else _failed(context, version, correlation_id, name, topic_id, index, failure)
-            )
+            if failure is not None:
+                return _failed(context, version, correlation_id, name, topic_id, index, failure)
+            return frame
 
         return LateReply(answer_written)
     safe = wait
@@ -66,7 +66,9 @@ def produce_one(context: HandlerContext, request: RawRequest, one: OneBatch) -> 
     def answer_safe() -> bytes:
         # Not safe in time: written all the same, so the outcome is unknown and a retry is safe.
         failure = safe.exception() if safe.done() else NotInTime(timeout_ms)
-        return frame if failure is None else _failed(context, version, correlation_id, name, topic_id, index, failure)
+        if failure is not None:
+            return _failed(context, version, correlation_id, name, topic_id, index, failure)
+        return frame
 
     reply = PendingReply(answer_safe, 1, request.started + max(timeout_ms, 1) / 1000)
     context.produce_waits.add(safe, reply)
@@ -82,9 +84,7 @@ def _failed(
     index: int,
     failure: BaseException,
 ) -> bytes:
-    assert isinstance(failure, PenstockError)
-    context.metrics.request_errors.child("Produce", failure.code.name).value += 1
-    result = ProduceTopicResult(name, topic_id, [refusal(index, failure)])
+    result = ProduceTopicResult(name, topic_id, [counted_refusal(context, index, failure)])
     return encode_produce_response(version, correlation_id, [result], 0)
 
 

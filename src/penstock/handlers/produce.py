@@ -1,7 +1,7 @@
 """Produce: each batch checked, appended and, where acks ask for it, waited for.
 
-Called by server.dispatch for every Produce request; the walk goes on in handlers.appending, replication.partition and
-log.partition_log.
+Called by server.dispatch for every Produce request; the walk goes on in handlers.one_batch, where one batch is all that
+was sent, then in handlers.appending, replication.partition and log.partition_log.
 A plain def: everything is appended before it returns, so that the next request of the connection can start at once
 and batches stay in order. Only the answer may come later. The exceptions are a batch whose transaction's coordinator
 has to be waited for first, and batches of topics that validate by schema: the connection takes nothing more until they
@@ -35,6 +35,7 @@ from penstock.wire.produce import (
     ProducePartitionResult,
     ProduceRequest,
     ProduceTopicResult,
+    as_request,
     encode_produce_response,
     parse_one,
     parse_produce,
@@ -61,11 +62,13 @@ Append = Callable[
 
 def handle_produce(context: HandlerContext, request: RawRequest) -> Answer:
     one = parse_one(request.version, request.view, request.body_offset)
-    if one is not None:
+    if one is None:
+        produce = parse_produce(request.version, request.view, request.body_offset)
+    else:
         answer = produce_one(context, request, one)
         if answer is not None:
             return answer
-    produce = parse_produce(request.version, request.view, request.body_offset)
+        produce = as_request(one)
     append_all = _append_all if context.tracer is None else _append_traced
     for name, topic_id, _ in produce.topics:
         topic = find_topic(context, name, topic_id)

@@ -1,6 +1,6 @@
 """Answers to Produce: what a partition's result says, and the answers that wait for a write or a sync.
 
-Called by handlers.produce and handlers.one_batch.
+Called by handlers.produce, handlers.one_batch and handlers.appending.
 """
 
 from functools import partial
@@ -40,6 +40,15 @@ def refusal(index: int, error: PenstockError, leader: tuple[int, int] | None = N
     )
 
 
+def counted_refusal(
+    context: HandlerContext, index: int, error: BaseException, leader: tuple[int, int] | None = None
+) -> ProducePartitionResult:
+    """A refusal that is told now."""
+    assert isinstance(error, PenstockError)
+    context.metrics.request_errors.child("Produce", error.code.name).value += 1
+    return refusal(index, error, leader)
+
+
 def hinted_endpoints(context: HandlerContext, results: list[ProduceTopicResult]) -> list[NodeEndpoint]:
     return endpoints_of(context, (result.current_leader for topic in results for result in topic.partitions))
 
@@ -51,8 +60,7 @@ def settle(context: HandlerContext, gathered: Gathered) -> bool:
         error = log.settle()
         if error is not None:
             failed = True
-            answers[slot] = refusal(answers[slot].partition, error)
-            context.metrics.request_errors.child("Produce", error.code.name).value += 1
+            answers[slot] = counted_refusal(context, answers[slot].partition, error)
     return failed
 
 
@@ -100,9 +108,7 @@ def _answer_safe(
         # Not safe in time: written all the same, so the outcome is unknown and a retry is safe.
         error = wait.exception() if wait.done() else NotInTime(timeout_ms)
         if error is not None:
-            assert isinstance(error, PenstockError)
             failed = True
-            answers[slot] = refusal(answers[slot].partition, error)
-            context.metrics.request_errors.child("Produce", error.code.name).value += 1
+            answers[slot] = counted_refusal(context, answers[slot].partition, error)
     hints = hinted_endpoints(context, results) if failed else ()
     return encode_produce_response(version, correlation_id, results, throttle_ms, hints)

@@ -109,6 +109,11 @@ def parse_one(version: int, view: memoryview, offset: int) -> OneBatch | None:
         return None
 
 
+def as_request(one: OneBatch) -> ProduceRequest:
+    acks, timeout_ms, name, topic_id, partition, records = one
+    return ProduceRequest(None, acks, timeout_ms, [(name, topic_id, [(partition, records)])])
+
+
 _ONE_START = Struct(">hhiih")  # no transaction, acks, timeout, one topic, name's length
 _ONE_START_FLEXIBLE = Struct(">BhiBB")
 _ONE_START_BY_ID = Struct(">BhiB16sBiB")
@@ -231,10 +236,13 @@ def encode_one(
     base_offset: int,
     append_time_ms: int,
     log_start: int,
+    throttle_ms: int = 0,
 ) -> bytes:
-    """The whole frame, with its length, where one batch was sent and written and nobody has to wait."""
+    """The whole frame, with its length, where one batch was sent and written."""
     if version >= _FLEXIBLE_FROM:
-        tail = _ONE_FLEXIBLE.pack(2, partition, 0, base_offset, append_time_ms, log_start, b"\x01\x00\x00\x00", 0, 0)
+        tail = _ONE_FLEXIBLE.pack(
+            2, partition, 0, base_offset, append_time_ms, log_start, b"\x01\x00\x00\x00", throttle_ms, 0
+        )
         if version >= _TOPIC_IDS_FROM:
             assert topic_id is not None
             return _HEAD_BY_ID.pack(22 + len(tail), correlation_id, 0, 2, topic_id.bytes) + tail
@@ -242,22 +250,17 @@ def encode_one(
         raw = name.encode()
         if len(raw) > _NAME_BYTES_MAX:
             result = ProducePartitionResult(partition, 0, base_offset, append_time_ms, log_start)
-            return encode_produce_response(version, correlation_id, [ProduceTopicResult(name, None, [result])], 0)
+            return _encode_any(version, correlation_id, [ProduceTopicResult(name, None, [result])], throttle_ms, ())
         return _HEAD_FLEXIBLE.pack(7 + len(raw) + len(tail), correlation_id, 0, 2, len(raw) + 1) + raw + tail
     assert name is not None
     raw = name.encode()
     if version >= _RECORD_ERRORS_FROM:
-        tail = _ONE_RECORD_ERRORS.pack(1, partition, 0, base_offset, append_time_ms, log_start, 0, -1, 0)
+        tail = _ONE_RECORD_ERRORS.pack(1, partition, 0, base_offset, append_time_ms, log_start, 0, -1, throttle_ms)
     elif version >= _LOG_START_FROM:
-        tail = _ONE_LOG_START.pack(1, partition, 0, base_offset, append_time_ms, log_start, 0)
+        tail = _ONE_LOG_START.pack(1, partition, 0, base_offset, append_time_ms, log_start, throttle_ms)
     else:
-        tail = _ONE_OLDEST.pack(1, partition, 0, base_offset, append_time_ms, 0)
+        tail = _ONE_OLDEST.pack(1, partition, 0, base_offset, append_time_ms, throttle_ms)
     return _HEAD.pack(10 + len(raw) + len(tail), correlation_id, 1, len(raw)) + raw + tail
-
-
-_RESULT = Struct(">ihqqq")
-_RESULT_OLDEST = Struct(">ihqq")
-_LEADER_TAG = Struct(">BBBiib")  # one tag: number 0, 9 bytes: leader id, leader epoch, no tags
 
 
 def encode_produce_response(
@@ -268,6 +271,28 @@ def encode_produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The whole frame, with its length, whatever was asked and became of it."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1 and not node_endpoints:
+        name, topic_id, (result,) = topics[0]
+        index, error_code, base_offset, append_time_ms, log_start, record_errors, message, leader = result
+        if not error_code and not record_errors and message is None and leader is None:
+            return encode_one(
+                version, correlation_id, name, topic_id, index, base_offset, append_time_ms, log_start, throttle_ms
+            )
+    return _encode_any(version, correlation_id, topics, throttle_ms, node_endpoints)
+
+
+_RESULT = Struct(">ihqqq")
+_RESULT_OLDEST = Struct(">ihqq")
+_LEADER_TAG = Struct(">BBBiib")  # one tag: number 0, 9 bytes: leader id, leader epoch, no tags
+
+
+def _encode_any(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[ProduceTopicResult],
+    throttle_ms: int,
+    node_endpoints: Sequence[NodeEndpoint],
+) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     out = bytearray(4)
     out += I32.pack(correlation_id)

@@ -164,6 +164,12 @@ def test_ten_thousand_topics_pass_and_more_elements_than_allowed_do_not() -> Non
         )
 
 
+def run_alone(script: str) -> None:
+    """In an interpreter that has imported nothing yet; what it asserts must hold there."""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_importing_messages_and_decoding_one_loads_one_version_and_no_hypothesis() -> None:
     script = (
         "import sys; from penstock.wire import messages as m; assert 'kio' not in sys.modules;"
@@ -172,8 +178,7 @@ def test_importing_messages_and_decoding_one_loads_one_version_and_no_hypothesis
         "assert all('.v4' in name for name in loaded), loaded;"
         "assert not [n for n in sys.modules if n.split('.')[0] == 'hypothesis']"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    run_alone(script)
 
 
 def test_a_field_that_only_other_versions_have_is_dropped_without_loading_any_of_them() -> None:
@@ -183,8 +188,7 @@ def test_a_field_that_only_other_versions_have_is_dropped_without_loading_any_of
         "loaded = [n for n in sys.modules if n.startswith('kio.schema.metadata.v')];"
         "assert loaded and all('.v13' in name for name in loaded), loaded"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    run_alone(script)
 
 
 def test_a_time_that_is_not_there_is_none_where_kio_would_refuse_the_message() -> None:

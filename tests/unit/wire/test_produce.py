@@ -14,6 +14,7 @@ from penstock.wire.produce import (
     ProduceRequest,
     ProduceTopicResult,
     RecordError,
+    _encode_any,
     encode_one,
     encode_produce_response,
     parse_one,
@@ -151,8 +152,12 @@ def test_records_are_views_of_the_frame() -> None:
 def test_the_answer_to_one_batch_is_the_same_by_the_short_road(version: int, length: int) -> None:
     name, topic_id = (None, TOPIC_ID) if version >= 13 else ("n" * length, None)
     result = ProducePartitionResult(3, 0, 2**40, 1_700_000_000_000, 17)
-    general = encode_produce_response(version, 77, [ProduceTopicResult(name, topic_id, [result])], 0)
-    assert encode_one(version, 77, name, topic_id, 3, 2**40, 1_700_000_000_000, 17) == general
+    for throttle_ms in (0, 250):
+        general = _encode_any(version, 77, [ProduceTopicResult(name, topic_id, [result])], throttle_ms, ())
+        assert encode_one(version, 77, name, topic_id, 3, 2**40, 1_700_000_000_000, 17, throttle_ms) == general
+        assert (
+            encode_produce_response(version, 77, [ProduceTopicResult(name, topic_id, [result])], throttle_ms) == general
+        )
 
 
 @pytest.mark.parametrize(
