@@ -8,12 +8,13 @@ import pytest
 from tests.unit.handlers.test_produce import BY_NAME, PRODUCE, VERSIONS, batch, changed, decode, start, to
 
 from penstock.disk import RealFile
-from penstock.errors import ErrorCode
-from penstock.handlers import produce
+from penstock.errors import ErrorCode, NotLeaderOrFollower
+from penstock.handlers import appending, one_batch, produce
 from penstock.handlers.answers import LateReply, PendingReply, made
 from penstock.handlers.context import RawRequest
 from penstock.handlers.produce import handle_produce
 from penstock.wire.messages import encode_request
+from penstock.wire.produce import NodeEndpoint
 
 FIRST_BY_ID = 13
 ATTRIBUTES_AT, COUNT_AT = 21, 57
@@ -94,6 +95,56 @@ async def test_the_usual_request_takes_the_short_road(node: Any, monkeypatch: py
         answer = decode(await made(start(node, BY_NAME, body)), BY_NAME)
         assert outcome_of(answer) == (ErrorCode.NONE, ANY, 0, None)
     assert node.partition("orders").log.next_offset == 2
+
+
+async def test_nobody_writes_to_an_internal_topic_by_the_short_road(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.create("orders")
+    for module in (one_batch, appending):
+        monkeypatch.setattr(module, "INTERNAL_TOPICS", frozenset({"orders"}))
+    body = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, batch()))]}
+    code, *_ = outcome_of(decode(await made(start(node, BY_NAME, body)), BY_NAME))
+    assert code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert node.partition("orders").log.next_offset == 0
+
+
+@pytest.mark.parametrize(("part", "name"), [("quotas", "produce"), ("quotas", "request"), ("", "tracer")])
+async def test_who_is_counted_or_traced_takes_the_general_road(
+    node: Any, monkeypatch: pytest.MonkeyPatch, part: str, name: str
+) -> None:
+    await node.create("orders")
+    monkeypatch.setattr(getattr(node.context, part) if part else node.context, name, object())
+    request = RawRequest(BY_NAME, 7, "a-client", node.connection, memoryview(b""), 0, 0.0)
+    usual = (1, 30_000, "orders", None, 0, memoryview(batch()))
+    assert one_batch.produce_one(node.context, request, usual) is None
+    assert node.partition("orders").log.next_offset == 0, "nothing has been done"
+
+
+async def test_a_refusal_that_may_not_be_final_waits_until_that_is_known(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create("orders")
+    sure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(node.context.final_refusals, "make_sure", lambda *_: sure)
+    gap = batch(1, **COUNTED, base_sequence=0), batch(1, **COUNTED, base_sequence=9)
+    bodies = [{"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, each))]} for each in gap]
+    await made(start(node, BY_NAME, bodies[0]))
+    answer = start(node, BY_NAME, bodies[1])
+    assert isinstance(answer, PendingReply)
+    assert not answer.is_done
+    sure.set_exception(NotLeaderOrFollower("somebody else leads"))
+    assert outcome_of(decode(await made(answer), BY_NAME))[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_who_asks_the_wrong_broker_is_told_where_the_leader_is(
+    node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create("orders")
+    node.partition("orders").is_leader = False
+    monkeypatch.setattr(one_batch, "hinted_endpoints", lambda *_: [NodeEndpoint(4, "b4", 9092)])
+    body = {"acks": 1, "timeout": 30_000, "topic_data": [to("orders", (0, batch()))]}
+    answer = decode(await made(start(node, BY_NAME, body)), BY_NAME)
+    assert outcome_of(answer)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [(each.node_id, each.host) for each in answer.node_endpoints] == [(4, "b4")]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
