@@ -108,7 +108,7 @@ async def _serve(config: BrokerConfig, choice: GatewayChoice | None, supervisor:
         loop.add_signal_handler(number, stop, number)
     broker = Broker(config)
     if supervisor is not None:
-        return await _serve_supervised(broker, supervisor, stopping)
+        return await _serve_supervised(broker, config, supervisor, stopping)
     await broker.start()
     _settle()
     # Behind the broker, which answers already: what the gateway takes to start keeps no client waiting.
@@ -125,6 +125,7 @@ async def _serve(config: BrokerConfig, choice: GatewayChoice | None, supervisor:
     if choice is not None and gateway is not None:
         _say(choice.line)
     _say(f"  stop      Ctrl-C, or: kill {os.getpid()}")
+    _be_quick(config)
     code = await _end_of(broker, stopping, gateway)
     _say("penstock: stopping; a second signal ends at once, without a clean mark")
     if gateway is not None:
@@ -133,7 +134,7 @@ async def _serve(config: BrokerConfig, choice: GatewayChoice | None, supervisor:
     return code
 
 
-async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Event) -> int:
+async def _serve_supervised(broker: "Broker", config: BrokerConfig, number: int, stopping: asyncio.Event) -> int:
     """The same for a broker that another process keeps running, which does the talking."""
     from penstock.cli.held_process import tell_holder, watch_holder
 
@@ -148,6 +149,7 @@ async def _serve_supervised(broker: "Broker", number: int, stopping: asyncio.Eve
     await broker.start()
     _settle()
     tell_holder(held, _ready(broker).as_json())
+    _be_quick(config)
     code = await _end_of(broker, stopping)
     await broker.stop()
     return code
@@ -158,6 +160,14 @@ def _settle() -> None:
     # What is there now stays: the collector need not walk it again. New garbage is rarely cyclic here, so it may wait.
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
+
+
+def _be_quick(config: BrokerConfig) -> None:
+    """What makes a broker answer sooner, and need not keep its first client waiting."""
+    if config.penstock_scheduler_slice_us:
+        from penstock.cli.scheduler_slice import shorten_slices
+
+        shorten_slices(config.penstock_scheduler_slice_us)
 
 
 def _ready(broker: "Broker") -> "Ready":

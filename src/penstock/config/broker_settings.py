@@ -98,6 +98,10 @@ class BrokerSettings:
         "penstock.gateway.listen", "127.0.0.1:8080",
         "The address of the gateway that `penstock serve` starts beside the broker: console, REST, schema registry; "
         "empty for none. Where nobody named it and it cannot be had, the broker runs without.", check=http_fault)
+    penstock_scheduler_slice_us: int = integer(
+        "penstock.scheduler.slice.us", 100, "How long a turn on a core `penstock serve` asks of the scheduler for its "
+        "threads: the shorter, the sooner they get one (Linux 6.12 or later). Their share of the processor stays. "
+        "0 leaves it to the system.", low=0, high=100_000)
 
     # Where the cluster's metadata is.
     penstock_metadata: str = text(

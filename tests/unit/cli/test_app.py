@@ -133,7 +133,6 @@ NOT_AT_START = {
     "tempfile",
     "shutil",  # by argparse, for the width of its help
     "pickle",  # by the worker that compacts
-    "ctypes",
     "penstock.log.cleaner",
     "penstock.log.compaction",
     "penstock.cluster.etcd_store",

@@ -97,6 +97,7 @@ def test_settings_that_are_not_kafkas_carry_our_prefix():
         "penstock.schema.topic",
         "penstock.schema.validation",
         "penstock.schema.validation.on.failure",
+        "penstock.scheduler.slice.us",
         "penstock.tracing.endpoint",
         "penstock.tracing.sample.ratio",
         "penstock.tracing.service.name",
