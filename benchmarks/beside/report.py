@@ -142,7 +142,8 @@ def _matrix(workloads: Mapping[str, Report]) -> list[str]:
 
 def _where(found: Mapping[str, Any]) -> str:
     machine = found["machine"]
-    return ", ".join(str(machine[key]) for key in ("commit", "at") if key in machine)
+    told = [str(machine[key]) for key in ("commit", "at") if key in machine]
+    return ", ".join([*told, *([f"Python {machine['python']}"] if "python" in machine else [])])
 
 
 def _limits(limits: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
