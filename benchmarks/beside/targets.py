@@ -88,14 +88,30 @@ def _growth(report: Report) -> float | None:
 
 
 PRODUCE = "produce-1p-100b-acks-1-none"
+PRODUCE_SYNCED = "produce-1p-100b-acks-all-none"
+NULL_BROKER = "librdkafka and a null broker"
 TARGETS = (
-    Target("produce messages/s, 100 B, one partition", AGAINST_KAFKA, 1.0, True, _to_kafka(PRODUCE, "messages_per_s")),
     Target(
-        "the same",
-        "librdkafka and a null broker",
+        "produce messages/s, 100 B, one partition, acks=1",
+        AGAINST_KAFKA,
+        1.0,
+        True,
+        _to_kafka(PRODUCE, "messages_per_s"),
+    ),
+    Target("the same", NULL_BROKER, 0.9, True, _to_limit(PRODUCE, "messages_per_s", "librdkafka-null-broker")),
+    Target(
+        "produce, acks=all (ours synced, Kafka's not)",
+        AGAINST_KAFKA,
+        1.0,
+        True,
+        _to_kafka(PRODUCE_SYNCED, "messages_per_s"),
+    ),
+    Target(
+        "produce, acks=all",
+        NULL_BROKER,
         0.9,
         True,
-        _to_limit(PRODUCE, "messages_per_s", "librdkafka-null-broker"),
+        _to_limit(PRODUCE_SYNCED, "messages_per_s", "librdkafka-null-broker"),
     ),
     Target("broker CPU per message, 100 B", AGAINST_KAFKA, 0.5, False, _to_kafka(PRODUCE, CPU)),
     Target(
@@ -153,6 +169,13 @@ TARGETS = (
         0.5,
         False,
         _to_kafka("latency-end-to-end-10k", "end_to_end_p99_ms", "fsync"),
+    ),
+    Target(
+        "the same, neither synced",
+        AGAINST_KAFKA,
+        0.5,
+        False,
+        _to_kafka("latency-end-to-end-10k", "end_to_end_p99_ms", "page-cache"),
     ),
     Target("catch-up read MB/s", AGAINST_KAFKA, 1.0, True, _to_kafka("catch-up-cached", "mb_per_s")),
     Target(

@@ -79,7 +79,7 @@ def _produce() -> Iterator[Workload]:
                         modes=ALL_MODES if is_core else (Mode.DEFAULT,),
                         needs=frozenset(needs),
                         is_core=is_core,
-                        limits=("librdkafka-null-broker",) if is_core and acks == "1" else (),
+                        limits=("librdkafka-null-broker",) if is_core else (),
                     )
 
 
