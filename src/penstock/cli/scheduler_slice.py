@@ -1,7 +1,7 @@
 """Short turns on a core for the broker's threads: whoever asks for little at a time is let in soon.
 
-Called by cli.serve when the broker has started. The broker is woken thousands of times a second and works for less than
-a tenth of a millisecond each time. With the slice that every thread has by default, one that wakes up on a busy core
+Called by cli.serve when the broker has started. The broker is woken thousands of times a second and works for a
+fraction of a millisecond each time. With the slice that every thread has by default, one that wakes up on a busy core
 may have to wait for the scheduler's next tick, milliseconds away (docs/decisions/short-slices.md). A short slice moves
 nothing but the order: over time everybody gets the same share of the processor as before, and no privilege is needed.
 Linux 6.12 or later; older kernels take the number and do nothing with it.
