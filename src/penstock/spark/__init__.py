@@ -6,8 +6,10 @@
     orders = spark.read.format("penstock").option("kafka.bootstrap.servers", "localhost:9092")
     orders.option("subscribe", "orders").load().show()
 
-Spark finds the source by itself through the module `pyspark_penstock`; `register` is for sessions where it does not
-(a Spark Connect client, a name taken by something else). Nothing heavy is imported before it is used.
+`build_session` registers the source. In a session made otherwise Spark finds it by itself through the module
+`pyspark_penstock`; `register` is for such a session where several streams run at once (see registration.py), and where
+Spark does not look (a Spark Connect client, a name taken by something else).
+Nothing heavy is imported before it is used.
 """
 
 from collections.abc import Mapping
@@ -27,7 +29,7 @@ def build_session(
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("penstock")` known to this session."""
-    from penstock.spark.source import PenstockDataSource
+    """Make `format("penstock")` known to this session, for many streams at once; see penstock.spark.registration."""
+    from penstock.spark import registration
 
-    spark.dataSource.register(PenstockDataSource)
+    registration.register(spark)

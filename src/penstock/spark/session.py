@@ -18,6 +18,7 @@ import penstock
 from penstock.spark.class_archive import archive_options, find_archive
 from penstock.spark.home import prepare_home
 from penstock.spark.java import prepare_java
+from penstock.spark.registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +60,10 @@ def build_session(
     if master is not None:
         builder = builder.master(master)
     said = {**conf, **(_submitted() if is_submitted else dict.fromkeys(_keys_of_defaults(), ""))}
-    return _with_conf(builder, {**settings(master, said, is_quick=is_quick, archive=archive), **conf}).getOrCreate()
+    chosen = {**settings(master, said, is_quick=is_quick, archive=archive), **conf}
+    session = _with_conf(builder, chosen).getOrCreate()
+    register(session)
+    return session
 
 
 def settings(

@@ -20,6 +20,7 @@ from penstock.spark.pipeline.model_steps import Join, Stateful, Step, Window
 from penstock.spark.pipeline.reading import open_source, with_watermark
 from penstock.spark.pipeline.text import DataPath
 from penstock.spark.pipeline.topic_options import option_text
+from penstock.spark.registration import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ _POSITION = re.compile(r"\bline (\d+),? pos(?:ition)? (\d+)")
 def pipeline_session(spark: "SparkSession", loaded: LoadedPipeline) -> "SparkSession":
     """A session of its own: its views and settings are nobody else's."""
     session = spark.newSession()
+    register(session)
     for key, value in loaded.pipeline.spark.conf.items():
         # Those that only count when Spark starts were given to it then.
         if session.conf.isModifiable(key):

@@ -35,7 +35,6 @@ def quiet_session(name: str, master: str | None, *, is_verbose: bool = False) ->
     with tempfile.TemporaryFile() as noise:
         try:
             with contextlib.nullcontext() if is_verbose else _outputs_into(noise.fileno()):
-                # Spark finds the data source by itself: see pyspark_penstock.
                 spark = build_session(name, master)
         except SparkFailure:
             raise
