@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from penstock.brief_work import BriefWork
+from penstock.cached_read import find_read_cached
 from penstock.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -28,8 +29,8 @@ Buffer = bytes | bytearray | memoryview
 
 IO_THREADS = 4
 
-# Linux only: fail with EAGAIN instead of waiting for the disk. Elsewhere every read goes to an I/O thread.
-_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+# Linux only. Elsewhere every read goes to an I/O thread.
+_read_cached = find_read_cached()
 # macOS has no fdatasync, and its fsync leaves the data in the drive's cache; F_FULLFSYNC does not.
 _FULL_FSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
@@ -108,13 +109,12 @@ class RealFile:
             rest = rest[written:]
 
     def read_cached(self, position: int, size: int) -> memoryview | None:
-        if _NOWAIT is None:
+        if _read_cached is None:
             return None
         buffer = bytearray(size)
         try:
-            got = os.preadv(self._fd, (buffer,), position, _NOWAIT)
+            got = _read_cached(self._fd, buffer, position)
         except OSError as error:
-            # EOPNOTSUPP: this file system (tmpfs on old kernels, FUSE) cannot promise not to wait.
             if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
                 return None
             raise

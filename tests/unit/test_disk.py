@@ -76,28 +76,6 @@ def test_a_read_is_shorter_only_at_the_end_of_the_file(path: Path, monkeypatch: 
     assert bytes(file.read(10, 8)) == b""
 
 
-def test_what_is_in_memory_is_read_without_waiting(path: Path) -> None:
-    file = RealDisk().open(path, create=True)
-    file.write_at(0, (b"0123456789",))
-    found = file.read_cached(2, 5)
-    assert found is None or bytes(found) == b"23456"
-    assert file.read_cached(10, 5) in (None, b"")
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system cannot be asked to forget a file")
-def test_what_is_not_in_memory_is_not_waited_for(path: Path) -> None:
-    file = RealDisk().open(path, create=True)
-    file.write_at(0, (bytes(1 << 20),))
-    file.sync()
-    fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
-    found = file.read_cached(0, 1 << 20)
-    # A file system that keeps everything in memory has nothing to drop.
-    assert found is None or not any(found)
-    assert not any(file.read(0, 1 << 20))
-
-
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EOPNOTSUPP])
 def test_a_file_system_that_would_have_to_wait_or_cannot_say_is_left_to_a_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -106,7 +84,7 @@ def test_a_file_system_that_would_have_to_wait_or_cannot_say_is_left_to_a_thread
         raise OSError(code, os.strerror(code))
 
     file = RealDisk().open(path, create=True)
-    monkeypatch.setattr(os, "preadv", refuse)
+    monkeypatch.setattr("penstock.disk._read_cached", refuse)
     assert file.read_cached(0, 10) is None
 
 
@@ -115,13 +93,13 @@ def test_another_failure_of_a_read_is_told(path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     file = RealDisk().open(path, create=True)
-    monkeypatch.setattr(os, "preadv", refuse)
+    monkeypatch.setattr("penstock.disk._read_cached", refuse)
     with pytest.raises(OSError, match="Input/output error"):
         file.read_cached(0, 10)
 
 
 def test_where_reads_cannot_be_told_not_to_wait_all_go_to_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.disk._NOWAIT", None)
+    monkeypatch.setattr("penstock.disk._read_cached", None)
     file = RealDisk().open(path, create=True)
     file.write_at(0, (b"x",))
     assert file.read_cached(0, 1) is None

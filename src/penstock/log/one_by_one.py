@@ -50,11 +50,13 @@ class OneByOne:
 
 async def _wait(task: "asyncio.Task[None]") -> None:
     try:
-        await asyncio.shield(task)
+        # Unlike the task itself it may be cancelled; unlike shield, Python 3.14's too, it leaves the saying to us.
+        await asyncio.wait((task,))
     except asyncio.CancelledError:
         # Nobody may be left to hear how it ends.
         task.add_done_callback(_say_failure)
         raise
+    task.result()
 
 
 def _say_failure(task: "asyncio.Task[None]") -> None:
