@@ -76,8 +76,10 @@ logger = logging.getLogger(__name__)
 
 BUSY_CHECK_MS = 1_000
 LAG_CHECK_MS = 1_000
-# Partitions looked at in one turn of the loop: thousands at once would hold up produce and fetch.
-CHECKED_PER_TURN = 500
+# Partitions looked at in one turn of the loop: thousands at once would hold up produce and fetch. So would one step
+# right after another, since a request takes several turns.
+CHECKED_PER_TURN = 250
+CHECK_PAUSE_S = 0.005
 LOAD_RETRY_S = 0.5
 
 
@@ -406,12 +408,10 @@ class Broker:
     # Housekeeping
 
     async def _check_replicas(self) -> None:
-        partitions = list(self.replicas.partitions())
-        for begin in range(0, len(partitions), CHECKED_PER_TURN):
-            some = [each for each in partitions[begin : begin + CHECKED_PER_TURN] if self.replicas.has(each)]
+        for some in self.replicas.shared(CHECKED_PER_TURN):
             self.repairs.check(some)
             self._in_sync.check_lag(some, self.config.replica_lag_time_max_ms / 1000)
-            await asyncio.sleep(0)
+            await asyncio.sleep(CHECK_PAUSE_S)
         self.repairs.try_again()
 
     async def _save_high_watermarks(self) -> None:
@@ -433,7 +433,7 @@ class Broker:
     async def compact(self) -> None:
         """One round of compaction over all logs that are worth it."""
         assert self._compactor is not None
-        await self._compactor.run_round(self.replicas.stable_offsets())
+        await self._compactor.run_round(self.replicas.stable_offset)
 
     async def _every(self, interval_ms: Callable[[], int], work: Callable[[], Awaitable[object]]) -> None:
         while True:

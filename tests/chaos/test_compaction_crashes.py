@@ -69,7 +69,7 @@ class CompactedLife:
     async def compact(self, disk: Disk, logs: LogDirectory) -> None:
         compactor = Compactor(disk, logs, BrokerConfig(), self.clock, BrokerMetrics(self.clock))
         compactor._cleaner = InProcess(disk)  # type: ignore[assignment]
-        self.rounds += await compactor.run_round({AT: logs.logs[AT].next_offset})
+        self.rounds += await compactor.run_round({AT: logs.logs[AT].next_offset}.get)
 
     async def produce(self, log: PartitionLog, batches: int) -> None:
         for _ in range(batches):

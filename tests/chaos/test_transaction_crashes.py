@@ -93,7 +93,7 @@ class TransactionalLife:
         compactor.close()
         compactor._cleaner = InProcess(disk)  # type: ignore[assignment]
         log = logs.logs[AT]
-        self.rounds += await compactor.run_round({AT: log.last_stable_offset(log.next_offset)})
+        self.rounds += await compactor.run_round({AT: log.last_stable_offset(log.next_offset)}.get)
 
     def send(self, log: PartitionLog, producer: int, key: str) -> None:
         self.clock.ms += 1000

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,11 +17,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from penstock.cli.app import app
+from penstock.cli.scheduler_slice import scheduling_of
 from penstock.testing.etcd import etcd_binary
 
 COMMAND = (sys.executable, "-m", "penstock")
 DEADLINE_S = 60
 MESSAGES = 500
+# Older kernels have one slice for all threads.
+KERNEL = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+SHORT_SLICE_NS = 100_000
 
 
 class Up:
@@ -180,4 +185,8 @@ def test_serve_with_several_brokers_is_one_cluster(tmp_path: Path) -> None:
         assert {broker["rack"] for broker in status["brokers"]} == {os.uname().nodename}
         produce(bootstrap, "orders", 0, MESSAGES)
         assert consume(bootstrap, "orders", MESSAGES) == list(range(MESSAGES))
+        # Both have answered as leaders, so both have done what they do once they are ready.
+        if KERNEL >= (6, 12):
+            for broker in up.family:
+                assert {scheduling_of(thread.id).slice_ns for thread in broker.threads()} == {SHORT_SLICE_NS}
         assert up.end(signal.SIGTERM)[0] == 0

@@ -118,7 +118,7 @@ class World:
         compactor = Compactor(self.disk, self.logs, BrokerConfig(), self.clock, BrokerMetrics(self.clock))
         compactor._cleaner = InProcess(self.disk)
         log = self.logs.logs[AT]
-        await compactor.run_round({AT: log.last_stable_offset(log.next_offset)})
+        await compactor.run_round({AT: log.last_stable_offset(log.next_offset)}.get)
 
     def _offset(self, partition: int) -> OffsetToCommit:
         return OffsetToCommit("orders", NO_TOPIC_ID, partition, self.asked, -1, "")

@@ -8,7 +8,7 @@ Laws:
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,14 +49,17 @@ class Compactor:
         self._cleaned_up_to = read_saved_offsets(disk, self._checkpoint)
         logs.on_cut = self._forget_above
 
-    async def run_round(self, stable_offsets: Mapping[TopicPartition, Offset]) -> int:
+    async def run_round(self, stable_offset: Callable[[TopicPartition], Offset | None]) -> int:
         """Compact every log that is worth it, one after the other; how many were."""
         if not self._config.log_cleaner_enable:
             return 0
         done = 0
         for at, log in list(self._logs.logs.items()):
-            if log.config.compact and log.failure is None and len(log.segments) > 1 and at in stable_offsets:
-                done += await self._compact(log, stable_offsets[at])
+            if not log.config.compact or log.failure is not None or len(log.segments) < 2:
+                continue
+            end = stable_offset(at)
+            if end is not None:
+                done += await self._compact(log, end)
         if done:
             logs = self._logs.logs
             live = {

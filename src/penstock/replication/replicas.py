@@ -311,8 +311,25 @@ class Replicas:
     def led(self) -> list[Partition]:
         return [partition for partition in self.partitions() if partition.is_leader]
 
-    def stable_offsets(self) -> dict[TopicPartition, Offset]:
-        return {partition.at: partition.last_stable_offset for partition in self.partitions()}
+    def shared(self, step: int) -> Iterator[list[Partition]]:
+        """What others keep too, found among `step` partitions at a time: between two steps the loop may turn."""
+        some: list[Partition] = []
+        looked_at = 0
+        for topic in list(self.topics.values()):
+            for partition in list(topic.partitions.values()):
+                if looked_at == step:
+                    yield some
+                    some, looked_at = [], 0
+                looked_at += 1
+                # Since the walk began some may have been let go.
+                if not partition.is_sole and self.has(partition):
+                    some.append(partition)
+        yield some
+
+    def stable_offset(self, at: TopicPartition) -> Offset | None:
+        topic = self.topics.get(at.topic)
+        partition = None if topic is None else topic.partitions.get(at.partition)
+        return None if partition is None else partition.last_stable_offset
 
     def committed_offsets(self) -> dict[TopicPartition, Offset]:
         return {partition.at: partition.high_watermark for partition in self.partitions()}

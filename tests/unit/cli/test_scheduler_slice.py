@@ -15,7 +15,7 @@ import pytest
 from penstock.cli.scheduler_slice import Scheduling, scheduling_of
 
 KERNEL = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-pytestmark = pytest.mark.skipif(KERNEL < (6, 12), reason="before 6.12 Linux has one slice for all")
+with_slices = pytest.mark.skipif(KERNEL < (6, 12), reason="before 6.12 Linux has one slice for all")
 BY_DEFAULT_NS = 100_000
 
 
@@ -39,12 +39,14 @@ def serving(place: Path, *options: str, before: tuple[str, ...] = ()) -> Iterato
             server.communicate(timeout=60)
 
 
+@with_slices
 def test_every_thread_has_a_short_slice(tmp_path: Path) -> None:
     with serving(tmp_path) as threads:
         assert len(threads) > 1
         assert {thread.slice_ns for thread in threads} == {BY_DEFAULT_NS}
 
 
+@with_slices
 def test_the_slice_can_be_chosen_or_left_to_the_system(tmp_path: Path) -> None:
     with serving(tmp_path / "chosen", "-o", "penstock.scheduler.slice.us=700") as threads:
         assert {thread.slice_ns for thread in threads} == {700_000}
@@ -54,6 +56,7 @@ def test_the_slice_can_be_chosen_or_left_to_the_system(tmp_path: Path) -> None:
         assert {thread.slice_ns for thread in threads} == {mine}
 
 
+@with_slices
 def test_niceness_and_policy_stay_as_the_operator_chose_them(tmp_path: Path) -> None:
     with serving(tmp_path, before=("nice", "-n", "7", "chrt", "--batch", "0")) as threads:
         assert {(thread.nice, thread.policy) for thread in threads} == {(7, os.SCHED_BATCH)}

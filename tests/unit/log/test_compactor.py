@@ -87,7 +87,7 @@ class Life:
         if self.log.segments[-1].size:
             self.log.roll(self.clock.ms)
         end = self.log.last_stable_offset(self.log.next_offset) if stable is None else Offset(stable)
-        done = await self.compactor.run_round({AT: end})
+        done = await self.compactor.run_round({AT: end}.get)
         self.put("end", f"{self.log.next_offset}")
         return done
 
@@ -205,7 +205,7 @@ async def test_the_next_checkpoint_writes_the_list_of_the_compacted_log_though_n
     life.put("end", "1")
     await life.logs.checkpoint()
     life.log.roll(life.clock.ms)
-    assert await life.compactor.run_round({AT: life.log.next_offset}) == 1
+    assert await life.compactor.run_round({AT: life.log.next_offset}.get) == 1
     before = list(life.log.aborted)
     await life.logs.close()
     await life.open()

@@ -153,8 +153,11 @@ async def test_a_log_that_failed_while_running_is_among_the_failures(replicas: R
 async def test_how_far_everything_is_committed_is_told_for_all_partitions(replicas: Replicas) -> None:
     host(replicas)
     send(replicas, "a")
-    assert replicas.committed_offsets() == {TopicPartition("orders", 0): 1, TopicPartition("orders", 1): 0}
-    assert replicas.stable_offsets() == replicas.committed_offsets()
+    committed = replicas.committed_offsets()
+    assert committed == {TopicPartition("orders", 0): 1, TopicPartition("orders", 1): 0}
+    assert {at: replicas.stable_offset(at) for at in committed} == committed
+    for other in (TopicPartition("orders", 2), TopicPartition("others", 0)):
+        assert replicas.stable_offset(other) is None
 
 
 async def test_a_rebuild_of_a_topic_that_went_leaves_a_new_one_of_its_name_alone(replicas: Replicas) -> None:
