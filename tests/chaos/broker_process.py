@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+# What os.pwritev is to the kernel: a Python that was built on an old system has no flags to give.
+APPEND_CALL = "pwritev2" if hasattr(os, "RWF_DSYNC") else "pwritev"
 STOP_DEADLINE_S = 30
 
 SETTINGS = {

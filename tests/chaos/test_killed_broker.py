@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from tests.chaos.broker_process import Running, free_port, start_broker, why_not_traced
+from tests.chaos.broker_process import APPEND_CALL, Running, free_port, start_broker, why_not_traced
 
 MESSAGES = 120
 PARTITIONS = 2
@@ -17,7 +17,7 @@ AT_ONCE = 2
 # The number counts the calls of one thread. Appends and rolls are the loop's, syncs and checkpoints are the I/O
 # threads', and SQLite has a thread of its own.
 POINTS = [
-    *(("pwritev2", number) for number in (1, 2, 5, 11, 17, 23, 29)),
+    *((APPEND_CALL, number) for number in (1, 2, 5, 11, 17, 23, 29)),
     *(("fdatasync", number) for number in (1, 2, 4, 8)),
     *(("fsync", number) for number in (1, 2, 4, 6, 9)),
     *(("rename", number) for number in (1, 2, 3, 5)),

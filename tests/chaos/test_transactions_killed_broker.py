@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from tests.chaos.broker_process import Running, free_port, start_broker, why_not_traced
+from tests.chaos.broker_process import APPEND_CALL, Running, free_port, start_broker, why_not_traced
 from tests.chaos.transaction_logs import STATES, Death, read_death, unmet
 
 TOPIC = "orders"
@@ -25,10 +25,10 @@ AT_ONCE = 2
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
 
 # The appends of the first three transactions, one by one; and syncs, which are of threads of their own.
-APPENDS = [("pwritev2", number) for number in range(8, 30)]
+APPENDS = [(APPEND_CALL, number) for number in range(8, 30)]
 POINTS = [
     *APPENDS,
-    *(("pwritev2", number) for number in (4, 40, 51)),
+    *((APPEND_CALL, number) for number in (4, 40, 51)),
     *(("fdatasync", number) for number in (2, 5, 9, 14)),
 ]
 ROUNDS_MAX = 4

@@ -10,7 +10,7 @@ import pytest
 from client import Client, Producer, Record
 from driver import ClientError, Driver
 from roster import clients
-from tests.chaos.broker_process import Running, free_port, start_broker, why_not_traced
+from tests.chaos.broker_process import APPEND_CALL, Running, free_port, start_broker, why_not_traced
 from tests.chaos.transaction_logs import Death, read_death, unmet
 
 TOPIC = "orders"
@@ -34,7 +34,7 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{free_port()}"
         self.death: Death | None = None
         self._data_dir = data_dir
-        self._traced = start_broker(self.bootstrap, data_dir, kill_at=("pwritev2", kill_at))
+        self._traced = start_broker(self.bootstrap, data_dir, kill_at=(APPEND_CALL, kill_at))
         self._pool = ThreadPoolExecutor(1)
         self._next: Future[Running | None] = self._pool.submit(self._start_again)
 
