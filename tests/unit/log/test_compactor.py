@@ -195,6 +195,21 @@ async def test_after_a_crash_the_aborted_list_is_that_of_the_compacted_log(
     assert life.seen() == seen
 
 
+async def test_a_log_whose_place_another_has_taken_since_the_round_began_is_left_alone(life: Life) -> None:
+    life.put("key", "1")
+    life.log.roll(life.clock.ms)
+    replaced, asked = TopicPartition("replaced", 0), list[TopicPartition]()
+    life.logs.logs[replaced] = life.log
+
+    def stable_offset(at: TopicPartition) -> Offset | None:
+        asked.append(at)
+        life.logs.logs.pop(replaced, None)
+        return None
+
+    assert await life.compactor.run_round(stable_offset) == 0
+    assert asked == [AT]
+
+
 async def test_the_next_checkpoint_writes_the_list_of_the_compacted_log_though_nothing_was_appended(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
