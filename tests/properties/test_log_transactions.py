@@ -238,11 +238,12 @@ class TransactionLife(RuleBasedStateMachine):
             self.disk.power_loss()
         self.open()
         assert self.log.next_offset >= durable
+        self.written = [each for each in self.written if each.next_offset <= self.log.next_offset]
         if self.log.log_start != self.start:
             # Of a log none of which was durable a later segment may be left, without the first.
             assert power
             self.start = self.log.log_start
-        self.written = [each for each in self.written if each.next_offset <= self.log.next_offset]
+            self.renew_producers()
         if self.log.next_offset != self.end:
             self.written, self.start, self.disk = [], 0, SimulatedDisk()
             self.open()
