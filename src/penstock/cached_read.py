@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable
 from struct import Struct
 
-# (file descriptor, where to, position) -> bytes read. OSError with EAGAIN: the disk would have to be waited for;
-# EOPNOTSUPP: this file system (tmpfs on old kernels, FUSE) cannot promise not to wait.
+# (file descriptor, where to, position) -> bytes read. OSError with EAGAIN where the disk would have to be waited for.
 ReadCached = Callable[[int, bytearray, int], int]
 
 _NOWAIT = 8  # Linux's RWF_NOWAIT, on every processor

@@ -31,6 +31,8 @@ IO_THREADS = 4
 
 # Linux only. Elsewhere every read goes to an I/O thread.
 _read_cached = find_read_cached()
+# It would have to wait; this file system (tmpfs on old kernels, FUSE) or this kernel cannot promise not to; a signal.
+_ASK_A_THREAD = frozenset((errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR))
 # macOS has no fdatasync, and its fsync leaves the data in the drive's cache; F_FULLFSYNC does not.
 _FULL_FSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
@@ -115,7 +117,7 @@ class RealFile:
         try:
             got = _read_cached(self._fd, buffer, position)
         except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+            if error.errno in _ASK_A_THREAD:
                 return None
             raise
         return memoryview(buffer)[:got]

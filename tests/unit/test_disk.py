@@ -76,7 +76,7 @@ def test_a_read_is_shorter_only_at_the_end_of_the_file(path: Path, monkeypatch: 
     assert bytes(file.read(10, 8)) == b""
 
 
-@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR])
 def test_a_file_system_that_would_have_to_wait_or_cannot_say_is_left_to_a_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
