@@ -57,7 +57,7 @@ class Compactor:
         for at, log in list(self._logs.logs.items()):
             if not log.config.compact or log.failure is not None or len(log.segments) < 2:
                 continue
-            # Since the round began another log may have taken its place, of which the offset would be.
+            # Since the round began another log may have taken its place, and the offset would be that one's.
             end = stable_offset(at) if self._logs.logs.get(at) is log else None
             if end is not None:
                 done += await self._compact(log, end)

@@ -50,7 +50,7 @@ class OneByOne:
 
 async def _wait(task: "asyncio.Task[None]") -> None:
     try:
-        # Unlike the task itself it may be cancelled; unlike shield, Python 3.14's too, it leaves the saying to us.
+        # The wait may be cancelled, the task goes on. Not shield: since Python 3.14 that reports its failure as well.
         await asyncio.wait((task,))
     except asyncio.CancelledError:
         # Nobody may be left to hear how it ends.

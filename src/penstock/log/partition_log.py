@@ -73,7 +73,7 @@ class PartitionLog:
         self._has_directory = state.has_directory
         # Segments with bytes that no fsync has covered yet, oldest first; and whether a file is new.
         self._unsynced: list[Segment] = []
-        # A clean stop syncs what has bytes. That the name of an empty segment is on the disk nobody has made sure.
+        # A clean stop syncs what has bytes; nobody has made sure that the name of an empty segment is on the disk.
         self._directory_is_stale = bool(state.segments) and not state.segments[-1].size
         # What the last sync covered: that segment, up to that size. None while we do not know how much is dirty.
         self._synced: tuple[Segment, int] | None = None
